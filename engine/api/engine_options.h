@@ -1,0 +1,40 @@
+// Typed options of one engine. Printed at start; unknown names are refused by whoever parses them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/core/status.h"
+
+namespace firesteel {
+
+enum class DeviceKind { kCpu, kCuda };
+enum class CacheDtype { kFp32, kBf16, kFp8 };
+
+const char* DeviceKindName(DeviceKind kind);    // "cpu", "cuda"
+const char* CacheDtypeName(CacheDtype dtype);   // "fp32", "bf16", "fp8"
+Result<DeviceKind> ParseDeviceKind(const std::string& text);
+Result<CacheDtype> ParseCacheDtype(const std::string& text);
+
+inline constexpr int32_t kDraftLengthFromCheckpoint = -1;  // the checkpoint's block size
+inline constexpr int32_t kDraftLengthAuto = -2;            // chosen from the measured cost table
+
+struct EngineOptions {
+  std::string model_dir;
+  DeviceKind device = DeviceKind::kCpu;
+  std::string drafter = "dspark";  // "dspark" or "none"
+  int32_t draft_length = kDraftLengthFromCheckpoint;
+  CacheDtype cache_dtype = CacheDtype::kFp32;
+  int32_t threads = 0;              // CPU workers; 0: one per core the process may use
+  int32_t max_sequences = 16;       // sequences that run at the same time (slots)
+  int32_t max_batched_tokens = 512; // target rows in one step
+  int32_t prefill_chunk = 256;      // prompt rows of one sequence in one step
+  int32_t max_model_len = 0;        // positions; 0: the checkpoint's max_position_embeddings
+  int64_t cache_tokens = 0;         // capacity of the context cache; 0: max_sequences full-length sequences or 1 GiB
+  int32_t max_queue = 256;          // requests waiting for a slot; more are refused
+  bool graphs = true;               // replay captured steps; false: run every step eagerly
+
+  Status Validate() const;
+};
+
+}  // namespace firesteel

@@ -1,0 +1,19 @@
+# Compile options of Firesteel's own targets, in one interface library: warnings, sanitizers, floating-point rules.
+add_library(firesteel_compile INTERFACE)
+target_include_directories(firesteel_compile INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_features(firesteel_compile INTERFACE cxx_std_20)
+target_compile_options(firesteel_compile INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Werror -Wno-missing-field-initializers>
+  # One result per expression: a compiler must not fuse a * b + c in one caller and not in another.
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+if(FIRESTEEL_SANITIZE STREQUAL "address")
+  target_compile_options(firesteel_compile INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all
+                         -fno-omit-frame-pointer)
+  target_link_options(firesteel_compile INTERFACE -fsanitize=address,undefined)
+elseif(FIRESTEEL_SANITIZE STREQUAL "thread")
+  # Asio uses fences that TSan does not model; g++ warns about each of them.
+  target_compile_options(firesteel_compile INTERFACE -fsanitize=thread -Wno-tsan)
+  target_link_options(firesteel_compile INTERFACE -fsanitize=thread)
+elseif(NOT FIRESTEEL_SANITIZE STREQUAL "")
+  message(FATAL_ERROR "FIRESTEEL_SANITIZE is '${FIRESTEEL_SANITIZE}', needs '', 'address' or 'thread'")
+endif()
