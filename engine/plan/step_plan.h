@@ -15,6 +15,7 @@
 #include "engine/plan/ids.h"
 #include "engine/plan/step_shape.h"
 #include "kernels/core/status.h"
+#include "kernels/ops/step_prepare/plan_records.h"
 
 namespace firesteel {
 
@@ -22,48 +23,6 @@ struct PlanLimits {
   int32_t max_sequences = 0;  // sequences in one step == slots
   int32_t max_rows = 0;       // target rows in one step
   int32_t max_appends = 0;    // block table writes in one step
-};
-
-struct PlanHeader {
-  int64_t step = 0;
-  int32_t num_sequences = 0;
-  int32_t num_rows = 0;
-  int32_t num_logit_rows = 0;
-  int32_t num_new_slots = 0;
-  int32_t num_appends = 0;
-  int32_t reserved = 0;
-};
-
-// A slot that starts (or restarts after preemption) with this step.
-struct PlanNewSlot {
-  int32_t slot;
-  int32_t length;  // positions whose caches are already valid (prefix hit); 0 otherwise
-  float temperature;
-  float top_p;
-  uint64_t seed;
-};
-
-// block_table[group][slot][index] = block. block -1 unmaps an entry.
-struct PlanAppend {
-  int32_t group;
-  int32_t slot;
-  int32_t index;
-  int32_t block;
-};
-
-// One sequence's rows. Two forms:
-//   prefill: num_drafts == -1. Rows are prompt tokens at start, start + 1, ...; their ids are in tokens[first_row...].
-//   decode:  num_drafts >= 0. Rows are [anchor, draft 1 .. num_drafts]; ids and positions come from the slot table, so
-//            num_rows == num_drafts + 1 and the host need not know them.
-struct PlanSequence {
-  int32_t slot;
-  int32_t first_row;
-  int32_t num_rows;
-  int32_t start;            // absolute position of the first row (prefill); ignored for decode rows
-  int32_t num_drafts;       // -1: prefill chunk
-  int32_t first_logit_row;  // -1: emits nothing (a prefill chunk that is not the last)
-  int32_t num_logit_rows;   // decode: num_drafts + 1; last prefill chunk: 1; else 0
-  int32_t propose;          // 1: run the drafter after verification; 0: near the length limit, or K == 0
 };
 
 class StepPlan {

@@ -1,5 +1,5 @@
 // The strict contract between a model and its checkpoint: the model derives the full list of expected tensors from its
-// config; the checkpoint must hold exactly these, each with the expected dtype and shape, and each is taken exactly once.
+// config; the checkpoint must hold exactly these, each with the expected dtype and shape, and each is taken once.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,8 @@ class WeightSet {
  public:
   // Compares the whole list with the checkpoint. Errors name the first missing, surplus or differing tensor, what was
   // found and what is needed, and how many others differ. `checkpoint` must outlive the set.
-  static Result<WeightSet> Match(const Checkpoint& checkpoint, const std::vector<ExpectedTensor>& expected);
+  static Result<WeightSet> Match(const Checkpoint& checkpoint,
+                                 const std::vector<ExpectedTensor>& expected);
 
   // Bytes of one expected tensor. REQUIRES: expected, and not taken before.
   std::span<const std::byte> Take(const std::string& name);

@@ -1,0 +1,171 @@
+#include "engine/drafters/dspark/dspark_drafter.h"
+
+#include <string>
+#include <utility>
+
+#include "kernels/core/launch.h"
+#include "kernels/core/math.h"
+#include "kernels/ops/embed/embed.h"
+#include "kernels/ops/hyper_mix/hyper_mix.h"
+#include "kernels/ops/kv_write/kv_write.h"
+#include "kernels/ops/markov/markov.h"
+#include "kernels/ops/rms_norm/rms_norm.h"
+
+namespace firesteel {
+
+DsparkDrafter::DsparkDrafter(Device& device, const DeepseekModel& target, DsparkWeights weights,
+                             const Options& options)
+    : device_(device),
+      target_(target),
+      config_(target.config()),
+      weights_(std::move(weights)),
+      options_(options) {
+  spec_.draft_length = options_.draft_length;
+  spec_.block_rows = config_.dspark.block;
+  spec_.tapped_layers = config_.dspark.target_layers;
+  for (const BlockWeights& stage : weights_.stages) {
+    DeepseekLayer::Setup setup;
+    setup.experts = config_.dspark.experts;
+    setup.experts_per_token = config_.dspark.experts_per_token;
+    stages_.emplace_back(config_, stage, setup);
+  }
+}
+
+int64_t DsparkDrafter::window_bytes_per_block(int32_t block_tokens) const {
+  return static_cast<int64_t>(stages_.size()) *
+         KvPageBytes(MainCacheFormat(options_.cache_dtype), config_.head_dim, config_.rope_dim,
+                     block_tokens);
+}
+
+void DsparkDrafter::Bind(DeviceArena& arena, const StepLimits& limits,
+                         const TargetModel::Caches& caches) {
+  const int32_t block = config_.dspark.block;
+  const int64_t draft_rows = int64_t{limits.sequences} * block;
+  const RopeTable rope =
+      CarveRopeTable(arena, device_, "draft.rope", config_, false, caches.positions);
+  for (size_t s = 0; s < stages_.size(); ++s) {
+    BlockCaches c;
+    c.window = CarveWindowPages(arena, "mtp." + std::to_string(s) + ".window", config_,
+                                options_.cache_dtype, caches);
+    stages_[s].set_caches(c);
+    stages_[s].set_rope(rope);
+  }
+  LaneSizes sizes;
+  sizes.rows = static_cast<int32_t>(draft_rows);
+  sizes.experts = config_.dspark.experts;
+  sizes.experts_per_token = config_.dspark.experts_per_token;
+  lane_ = CarveLane(arena, "draft", config_, sizes);
+  meta_.slot = arena.Carve<int32_t>("draft.slot", limits.sequences);
+  meta_.chain = arena.Carve<int32_t>("draft.chain", int64_t{limits.sequences} * (block + 1));
+  meta_.token = arena.Carve<int32_t>("draft.token", draft_rows);
+  meta_.position = arena.Carve<int32_t>("draft.position", draft_rows);
+  meta_.window_row = arena.Carve<int32_t>("draft.window_row", draft_rows);
+  meta_.keys.width = RoundUp(config_.window + block, 128);
+  meta_.keys.index =
+      arena.Carve<int32_t>("draft.keys", int64_t{limits.sequences} * meta_.keys.width);
+  meta_.keys.valid = arena.Carve<int32_t>("draft.keys_valid", limits.sequences);
+  meta_.commit_row = arena.Carve<int32_t>("draft.commit_row", limits.rows);
+  main_ = arena.Carve<float>("draft.main", int64_t{limits.rows} * config_.hidden);
+  context_kv_ = arena.Carve<float>("draft.context_kv", int64_t{limits.rows} * config_.head_dim);
+  hidden_ = arena.Carve<float>("draft.hidden", draft_rows * config_.hidden);
+  normed_ = arena.Carve<float>("draft.normed", draft_rows * config_.hidden);
+  base_logits_ = arena.Carve<float>("draft.base_logits", draft_rows * config_.vocab);
+  markov_ = arena.Carve<float>("draft.markov", int64_t{limits.sequences} * config_.vocab);
+  confidence_ =
+      arena.Carve<float>("draft.confidence", int64_t{limits.sequences} * options_.draft_length);
+}
+
+void DsparkDrafter::EnqueuePrepare(StepContext& context) {
+  DraftPrepareArgs args{};
+  args.slots = context.meta.slots;
+  args.sequences = context.meta.sequences;
+  args.rows = context.meta.rows;
+  args.live = context.meta.live;
+  args.draft = meta_;
+  args.window_group = context.meta.window_group;
+  args.window_tokens = config_.window;
+  args.block = config_.dspark.block;
+  args.noise_token = config_.dspark.noise_token;
+  args.padded_rows = context.shape.rows;
+  args.padded_sequences = context.shape.sequences;
+  Launch(context.stream, context.ops.draft_prepare, args);
+}
+
+void DsparkDrafter::EnqueueCommit(StepContext& context, const ConstRows& features) {
+  EnqueuePrepare(context);
+  const int32_t rows = context.shape.rows;
+  const LiveCount live = &context.meta.live->rows;
+  EnqueueLinear(context, static_cast<const float*>(features.data), features.stride,
+                weights_.main_proj, main_, rows, live);
+  Launch(context.stream, context.ops.rms_norm,
+         RmsNormArgs{F32Rows(main_, config_.hidden), F32Rows(main_, config_.hidden),
+                     weights_.main_norm, live, rows, config_.hidden, config_.norm_eps});
+  for (const DeepseekLayer& stage : stages_) {
+    EnqueueLinear(context, main_, config_.hidden, stage.weights().wkv, context_kv_, rows, live);
+    Launch(context.stream, context.ops.kv_write,
+           KvWriteArgs{F32Rows(context_kv_, config_.head_dim), stage.weights().kv_norm,
+                       context.meta.rows.position, meta_.commit_row, stage.setup().rope,
+                       stage.caches().window, live, rows, config_.norm_eps});
+  }
+}
+
+void DsparkDrafter::EnqueuePropose(StepContext& context) {
+  LaneRows rows;
+  rows.rows = context.shape.sequences * config_.dspark.block;
+  rows.live = &context.meta.live->draft_rows;
+  rows.token = meta_.token;
+  rows.position = meta_.position;
+  rows.cache_row = meta_.window_row;
+  rows.keys = meta_.keys.view();
+  rows.rows_per_list = config_.dspark.block;
+  Launch(context.stream, context.ops.embed,
+         EmbedArgs{rows.token, target_.weights().embed,
+                   F32Rows(lane_.streams, int64_t{config_.streams} * config_.hidden), rows.live,
+                   rows.rows, config_.hidden, config_.streams});
+  for (const DeepseekLayer& stage : stages_) stage.Enqueue(context, rows, lane_);
+  EnqueueHead(context, rows);
+
+  const LiveCount sequences = &context.meta.live->draft_sequences;
+  for (int32_t k = 0; k < options_.draft_length; ++k) {
+    Launch(context.stream, context.ops.markov_step,
+           MarkovStepArgs{base_logits_, weights_.markov_w1, weights_.markov_w2, markov_,
+                          context.meta.slots, meta_, sequences, context.shape.sequences,
+                          config_.dspark.block, k});
+  }
+  ConfidenceArgs confidence{};
+  confidence.hidden = F32Rows(hidden_, config_.hidden);
+  confidence.w1 = weights_.markov_w1;
+  confidence.weight = weights_.confidence;
+  confidence.draft = meta_;
+  confidence.logit = confidence_;
+  confidence.live_sequences = sequences;
+  confidence.padded_sequences = context.shape.sequences;
+  confidence.hidden_size = config_.hidden;
+  confidence.rank = config_.dspark.markov_rank;
+  confidence.block = config_.dspark.block;
+  confidence.steps = options_.draft_length;
+  Launch(context.stream, context.ops.confidence, confidence);
+}
+
+void DsparkDrafter::EnqueueHead(StepContext& context, const LaneRows& rows) {
+  const int64_t width = int64_t{config_.streams} * config_.hidden;
+  EnqueueLinear(context, lane_.streams, width, weights_.head_hyper.fn, lane_.mix, rows.rows,
+                rows.live);
+  HyperHeadArgs head{};
+  head.x = F32Rows(lane_.streams, width);
+  head.mix = lane_.mix;
+  head.params = {weights_.head_hyper.base, weights_.head_hyper.scale, config_.streams, 0,
+                 config_.hyper_eps,        config_.norm_eps};
+  head.out = F32Rows(hidden_, config_.hidden);
+  head.live = rows.live;
+  head.rows = rows.rows;
+  head.hidden = config_.hidden;
+  Launch(context.stream, context.ops.hyper_head, head);
+  Launch(context.stream, context.ops.rms_norm,
+         RmsNormArgs{F32Rows(hidden_, config_.hidden), F32Rows(normed_, config_.hidden),
+                     weights_.norm, rows.live, rows.rows, config_.hidden, config_.norm_eps});
+  EnqueueLinear(context, normed_, config_.hidden, target_.weights().head, base_logits_, rows.rows,
+                rows.live);
+}
+
+}  // namespace firesteel

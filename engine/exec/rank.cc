@@ -1,0 +1,101 @@
+#include "engine/exec/rank.h"
+
+#include <string>
+#include <utility>
+
+#include "engine/exec/backend.h"
+#include "engine/exec/graph_runner.h"
+#include "engine/exec/memory_plan.h"
+#include "engine/exec/rank_state.h"
+#include "kernels/core/parallel_for.h"
+
+namespace firesteel {
+
+Result<std::unique_ptr<RankState>> RankState::Create(const EngineOptions& options) {
+  FIRESTEEL_RETURN_IF_ERROR(options.Validate());
+  auto state = std::unique_ptr<RankState>(new RankState());
+  FIRESTEEL_ASSIGN_OR_RETURN(state->device_, OpenDevice(options.device, options.threads));
+  state->arena_ = std::make_unique<DeviceArena>(*state->device_);
+  FIRESTEEL_ASSIGN_OR_RETURN(state->model_, LoadModel(options, *state->device_, *state->arena_));
+  TargetModel& target = *state->model_.target;
+  Drafter& drafter = *state->model_.drafter;
+  FIRESTEEL_ASSIGN_OR_RETURN(const MemoryPlan memory, PlanMemory(options, target, drafter));
+
+  target.Bind(*state->arena_, memory.step, memory.caches);
+  drafter.Bind(*state->arena_, memory.step, memory.caches);
+  StepBufferSizes sizes;
+  sizes.plan = memory.plan;
+  sizes.step = memory.step;
+  sizes.draft_length = drafter.spec().draft_length;
+  sizes.vocab = target.spec().vocab;
+  sizes.positions = memory.positions;
+  sizes.window_tokens = target.spec().window_tokens;
+  sizes.window_group = kWindowGroup;
+  sizes.context_group = kContextGroup;
+  sizes.compress_ratios = target.spec().compress_ratios;
+  sizes.list_all_entries = target.spec().list_all_entries;
+  for (const CacheGroupSpec& group : memory.cache.groups) {
+    sizes.block_tokens.push_back(group.block_tokens);
+  }
+  state->buffers_ = std::make_unique<StepBuffers>(*state->arena_, sizes);
+  state->program_ = std::make_unique<StepProgram>(
+      StepProgram{*state->device_, *state->buffers_, target, drafter});
+  state->graphs_ = std::make_unique<GraphRunner>(*state->program_);
+
+  RankInfo& info = state->info_;
+  info.model.architecture = state->model_.config.architecture;
+  info.model.vocab_size = target.spec().vocab;
+  info.model.max_model_len = memory.max_model_len;
+  info.model.eos_tokens = state->model_.config.eos_tokens;
+  info.model.drafter = drafter.spec().draft_length > 0 ? options.drafter : "none";
+  info.model.draft_length = drafter.spec().draft_length;
+  info.model.device = DeviceKindName(options.device);
+  info.model.cache_dtype = CacheDtypeName(options.cache_dtype);
+  info.model.verification = "token-wise";
+  info.model.threads = options.threads > 0 ? options.threads : DefaultThreads();
+  info.cache = memory.cache;
+  info.num_blocks = memory.num_blocks;
+  info.limits = memory.plan;
+  info.draft_length = drafter.spec().draft_length;
+  return state;
+}
+
+RankState::~RankState() = default;
+
+Status RankState::RunStep(const StepPlan& plan, std::span<SequenceResult> results) {
+  Stream& stream = device_->stream();
+  const std::span<const std::byte> bytes = plan.bytes();
+  stream.CopyToDevice(buffers_->plan(), bytes.data(), static_cast<int64_t>(bytes.size()));
+  // The first decode step of a shape captures it; the list of shapes is short and fixed by the shape table.
+  if (plan.shape().captured && !graphs_->Has(plan.shape())) {
+    FIRESTEEL_RETURN_IF_ERROR(graphs_->Capture(plan.shape()));
+  }
+  graphs_->Run(plan.shape());
+  const int64_t count = plan.header().num_sequences;
+  stream.CopyToHost(results.data(), buffers_->meta().results,
+                    count * static_cast<int64_t>(sizeof(SequenceResult)));
+  return stream.Synchronize();
+}
+
+namespace {
+
+class Rank final : public RankExecutor {
+ public:
+  explicit Rank(std::unique_ptr<RankState> state) : state_(std::move(state)) {}
+  const RankInfo& info() const override { return state_->info(); }
+  Status RunStep(const StepPlan& plan, std::span<SequenceResult> results) override {
+    return state_->RunStep(plan, results);
+  }
+
+ private:
+  std::unique_ptr<RankState> state_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<RankExecutor>> CreateRank(const EngineOptions& options) {
+  FIRESTEEL_ASSIGN_OR_RETURN(std::unique_ptr<RankState> state, RankState::Create(options));
+  return std::unique_ptr<RankExecutor>(std::make_unique<Rank>(std::move(state)));
+}
+
+}  // namespace firesteel

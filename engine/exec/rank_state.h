@@ -1,0 +1,46 @@
+// Everything one rank owns: device, weights, caches, step buffers and graphs. Used by the rank thread alone; tests drive
+// it directly.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "engine/exec/graph_runner.h"
+#include "engine/exec/rank.h"
+#include "engine/exec/step_buffers.h"
+#include "engine/exec/step_program.h"
+#include "engine/models/loaded_model.h"
+#include "kernels/core/arena.h"
+#include "kernels/core/device.h"
+
+namespace firesteel {
+
+class RankState {
+ public:
+  static Result<std::unique_ptr<RankState>> Create(const EngineOptions& options);
+  ~RankState();
+
+  const RankInfo& info() const { return info_; }
+  Status RunStep(const StepPlan& plan, std::span<SequenceResult> results);
+
+  StepProgram& program() { return *program_; }
+  StepBuffers& buffers() { return *buffers_; }
+  TargetModel& target() { return *model_.target; }
+  Drafter& drafter() { return *model_.drafter; }
+  Device& device() { return *device_; }
+  DeviceArena& arena() { return *arena_; }
+
+ private:
+  RankState() = default;
+
+  // Destroyed in reverse: buffers return to the device before it goes.
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<DeviceArena> arena_;
+  LoadedModel model_;
+  std::unique_ptr<StepBuffers> buffers_;
+  std::unique_ptr<StepProgram> program_;
+  std::unique_ptr<GraphRunner> graphs_;
+  RankInfo info_;
+};
+
+}  // namespace firesteel

@@ -1,0 +1,99 @@
+#include "engine/models/deepseek/deepseek_factory.h"
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "engine/drafters/dspark/dspark_drafter.h"
+#include "engine/drafters/none/none_drafter.h"
+#include "engine/models/deepseek/deepseek_model.h"
+#include "engine/weights/weight_set.h"
+
+namespace firesteel {
+namespace {
+
+DType StorageOf(CacheDtype dtype) {
+  if (dtype == CacheDtype::kFp32) return DType::kF32;
+  return dtype == CacheDtype::kBf16 ? DType::kBf16 : DType::kF8E4M3;
+}
+
+Status CheckCacheDtype(const DeepseekConfig& config, CacheDtype dtype) {
+  const int32_t nope = config.head_dim - config.rope_dim;
+  if (dtype != CacheDtype::kFp8 || nope % kFp8Block == 0) return Status::Ok();
+  return Unsupported("kv-cache-dtype fp8 needs head_dim - qk_rope_head_dim in multiples of " +
+                     std::to_string(kFp8Block) + ", the checkpoint has " + std::to_string(nope));
+}
+
+// K in effect, 0 when the drafter is off.
+Result<int32_t> DraftLength(const DeepseekConfig& config, const EngineOptions& options) {
+  if (options.drafter == "none") {
+    if (options.draft_length > 0) {
+      return InvalidArgument("draft-length is " + std::to_string(options.draft_length) +
+                             ", needs 0 with drafter 'none'");
+    }
+    return 0;
+  }
+  if (config.dspark.block == 0) {
+    return Unsupported("drafter 'dspark' needs dspark_block_size in config.json; this checkpoint " 
+                       "has no drafter, use drafter 'none'");
+  }
+  if (options.draft_length == kDraftLengthAuto || options.draft_length == kDraftLengthFromCheckpoint) {
+    return config.dspark.block;
+  }
+  if (options.draft_length > config.dspark.block) {
+    return InvalidArgument("draft-length is " + std::to_string(options.draft_length) +
+                           ", needs 0.." + std::to_string(config.dspark.block) +
+                           ": the checkpoint's drafter was trained for that block size");
+  }
+  return options.draft_length;
+}
+
+// Values inside tensors that kernels use as indices.
+Status CheckTokenTables(const DeepseekConfig& config, const Checkpoint& checkpoint) {
+  for (int32_t l = 0; l < config.layers && l < config.hash_layers; ++l) {
+    const std::string name = "layers." + std::to_string(l) + ".ffn.gate.tid2eid";
+    const StoredTensor* tensor = checkpoint.Find(name);
+    for (size_t i = 0; tensor != nullptr && i < tensor->data.size() / 8; ++i) {
+      int64_t expert;
+      std::memcpy(&expert, tensor->data.data() + i * 8, sizeof(expert));
+      if (expert < 0 || expert >= config.experts) {
+        return DataLoss(name + "[" + std::to_string(i) + "] is " + std::to_string(expert) +
+                        ", needs an expert in 0.." + std::to_string(config.experts - 1));
+      }
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status CreateDeepseek(const EngineOptions& options, Device& device, DeviceArena& arena,
+                      LoadedModel* model) {
+  FIRESTEEL_ASSIGN_OR_RETURN(const DeepseekConfig config, ParseDeepseekConfig(model->config));
+  FIRESTEEL_RETURN_IF_ERROR(CheckCacheDtype(config, options.cache_dtype));
+  FIRESTEEL_ASSIGN_OR_RETURN(const int32_t draft_length, DraftLength(config, options));
+  FIRESTEEL_ASSIGN_OR_RETURN(
+      WeightSet set, WeightSet::Match(*model->checkpoint, ExpectedDeepseekTensors(config)));
+  FIRESTEEL_RETURN_IF_ERROR(CheckTokenTables(config, *model->checkpoint));
+
+  WeightPlacer placer(device, arena);
+  DeepseekModel::Options target_options;
+  target_options.cache_dtype = StorageOf(options.cache_dtype);
+  if (draft_length > 0) target_options.tapped_layers = config.dspark.target_layers;
+  auto target = std::make_unique<DeepseekModel>(
+      device, config, LoadDeepseekWeights(config, set, placer), target_options);
+  if (draft_length > 0) {
+    DsparkDrafter::Options draft_options;
+    draft_options.cache_dtype = target_options.cache_dtype;
+    draft_options.draft_length = draft_length;
+    model->drafter = std::make_unique<DsparkDrafter>(
+        device, *target, LoadDsparkWeights(config, set, placer), draft_options);
+  } else {
+    if (config.dspark.block > 0) SkipDsparkWeights(config, set);
+    model->drafter = std::make_unique<NoneDrafter>();
+  }
+  model->target = std::move(target);
+  return set.CheckAllTaken();
+}
+
+}  // namespace firesteel

@@ -1,0 +1,77 @@
+// Workspace and metadata of one pass through DeepSeek blocks. The target and the drafter each have a lane of their own,
+// because their lifetimes overlap inside a step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/models/deepseek/deepseek_config.h"
+#include "kernels/core/arena.h"
+#include "kernels/core/tensor.h"
+#include "kernels/ops/moe/moe.h"
+#include "kernels/ops/rope/rope.h"
+#include "kernels/ops/step_meta.h"
+
+namespace firesteel {
+
+// Which rows a pass works on. Filled per step from persistent buffers, so its pointers never change for one shape.
+struct LaneRows {
+  int32_t rows = 0;  // padded
+  LiveCount live = nullptr;
+  const int32_t* token = nullptr;
+  const int32_t* position = nullptr;
+  const int32_t* cache_row = nullptr;  // where each row's K/V goes
+  SparseRows keys{};                   // window keys
+  int32_t rows_per_list = 1;
+};
+
+// Activations of a pass, fp32. [rows, ...] with rows the lane's largest padded count.
+struct LaneBuffers {
+  float* streams;      // [rows, streams * hidden]
+  float* mix;          // [rows, (2 + streams) * streams]
+  float* post;         // [rows, streams]
+  float* comb;         // [rows, streams * streams]
+  float* x;            // [rows, hidden] normed sublayer input
+  float* f;            // [rows, hidden] sublayer output
+  float* q_low;        // [rows, q_rank]
+  float* q;            // [rows, heads * head_dim]
+  float* kv;           // [rows, head_dim]
+  float* attn;         // [rows, heads * head_dim]
+  float* o_low;        // [rows, o_groups * o_rank]
+  float* gate_logits;  // [rows, experts]
+  int32_t* expert;     // [rows, top_k]
+  float* expert_weight;  // [rows, top_k]
+  MoeGroups groups;
+  float* pair_gate;    // [rows * top_k, inner]
+  float* pair_up;      // [rows * top_k, inner]
+  float* pair_out;     // [rows * top_k, hidden]
+  float* shared_gate;  // [rows, inner]
+  float* shared_up;    // [rows, inner]
+  float* shared_out;   // [rows, hidden]
+  // Target lane only, and only with compressors:
+  float* compress_kv;     // [rows, 2 * head_dim]
+  float* compress_score;  // [rows, 2 * head_dim]
+  float* index_q;         // [rows, index_heads * index_dim]
+  float* index_weight;    // [rows, index_heads]
+  MutableSparseRows index_rows;  // [rows, ceil128(index_top_k)]
+};
+
+struct LaneSizes {
+  int32_t rows = 0;
+  int32_t experts = 0;
+  int32_t experts_per_token = 0;
+  bool compressors = false;
+};
+
+LaneBuffers CarveLane(DeviceArena& arena, const std::string& name, const DeepseekConfig& config,
+                      const LaneSizes& sizes);
+
+// cos/sin for positions [0, positions). `compressed` selects the base (and YaRN) of layers with a compressor.
+// f_i = theta^(-2i / rope); YaRN blends f_i and f_i / factor by a linear ramp over the correction range (Peng et al.,
+// "YaRN", 2023); amplitude 1.
+std::vector<float> RopeFrequencies(const DeepseekConfig& config, bool compressed);
+RopeTable CarveRopeTable(DeviceArena& arena, Device& device, const std::string& name,
+                         const DeepseekConfig& config, bool compressed, int32_t positions);
+
+}  // namespace firesteel

@@ -1,0 +1,206 @@
+#include "engine/models/deepseek/deepseek_model.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "kernels/core/launch.h"
+#include "kernels/core/math.h"
+#include "kernels/ops/embed/embed.h"
+#include "kernels/ops/feature_tap/feature_tap.h"
+#include "kernels/ops/gather/gather.h"
+#include "kernels/ops/hyper_mix/hyper_mix.h"
+#include "kernels/ops/rms_norm/rms_norm.h"
+
+namespace firesteel {
+
+KvFormat MainCacheFormat(DType cache_dtype) {
+  if (cache_dtype == DType::kF32) return KvFormat::kF32;
+  return cache_dtype == DType::kBf16 ? KvFormat::kBf16 : KvFormat::kFp8;
+}
+
+KvFormat IndexCacheFormat(DType cache_dtype) {
+  if (cache_dtype == DType::kF32) return KvFormat::kF32;
+  return cache_dtype == DType::kBf16 ? KvFormat::kBf16 : KvFormat::kFp8Index;
+}
+
+DeepseekModel::DeepseekModel(Device& device, const DeepseekConfig& config, DeepseekWeights weights,
+                             const Options& options)
+    : device_(device), config_(config), weights_(std::move(weights)), options_(options) {
+  spec_.vocab = config_.vocab;
+  spec_.max_positions = config_.max_positions;
+  spec_.window_tokens = config_.window;
+  for (const int32_t ratio : {4, 128}) {
+    if (std::find(config_.ratios.begin(), config_.ratios.end(), ratio) == config_.ratios.end()) {
+      continue;
+    }
+    spec_.compress_ratios.push_back(ratio);
+    spec_.list_all_entries.push_back(ratio == 128);
+  }
+  for (size_t l = 0; l < weights_.layers.size(); ++l) {
+    DeepseekLayer::Setup setup;
+    setup.ratio = config_.ratios[l];
+    const auto found = std::find(spec_.compress_ratios.begin(), spec_.compress_ratios.end(), setup.ratio);
+    setup.compressor = found == spec_.compress_ratios.end()
+                           ? -1
+                           : static_cast<int32_t>(found - spec_.compress_ratios.begin());
+    setup.experts = config_.experts;
+    setup.experts_per_token = config_.experts_per_token;
+    layers_.emplace_back(config_, weights_.layers[l], setup);
+  }
+}
+
+int64_t DeepseekModel::context_bytes_per_block(int32_t block_tokens) const {
+  int64_t bytes = 0;
+  for (const int32_t ratio : config_.ratios) {
+    if (ratio == 0) continue;
+    const int32_t entries = block_tokens / ratio;
+    bytes += KvPageBytes(MainCacheFormat(options_.cache_dtype), config_.head_dim, config_.rope_dim,
+                         entries);
+    if (ratio == 4) {
+      bytes += KvPageBytes(IndexCacheFormat(options_.cache_dtype), config_.index_dim,
+                           config_.rope_dim, entries);
+    }
+  }
+  return bytes;
+}
+
+int64_t DeepseekModel::window_bytes_per_block(int32_t block_tokens) const {
+  return config_.layers * KvPageBytes(MainCacheFormat(options_.cache_dtype), config_.head_dim,
+                                      config_.rope_dim, block_tokens);
+}
+
+namespace {
+
+KvPages CarvePages(DeviceArena& arena, const std::string& name, KvFormat format, int32_t width,
+                   int32_t rope, int32_t block_entries, int32_t blocks) {
+  KvPages pages;
+  pages.page_bytes = KvPageBytes(format, width, rope, block_entries);
+  pages.data = arena.Carve<std::byte>(name, pages.page_bytes * blocks);
+  pages.block_entries = block_entries;
+  pages.width = width;
+  pages.rope = rope;
+  pages.format = format;
+  return pages;
+}
+
+}  // namespace
+
+KvPages CarveWindowPages(DeviceArena& arena, const std::string& name, const DeepseekConfig& config,
+                         DType cache_dtype, const TargetModel::Caches& caches) {
+  return CarvePages(arena, name, MainCacheFormat(cache_dtype), config.head_dim, config.rope_dim,
+                    caches.window_block_tokens, caches.window_blocks);
+}
+
+void DeepseekModel::BindLayer(DeviceArena& arena, const Caches& caches, int32_t index) {
+  DeepseekLayer& layer = layers_[static_cast<size_t>(index)];
+  const std::string name = "layers." + std::to_string(index);
+  const int32_t ratio = layer.setup().ratio;
+  BlockCaches c;
+  c.window = CarveWindowPages(arena, name + ".window", config_, options_.cache_dtype, caches);
+  if (ratio != 0) {
+    const int32_t entries = caches.context_block_tokens / ratio;
+    c.entries = CarvePages(arena, name + ".entries", MainCacheFormat(options_.cache_dtype),
+                           config_.head_dim, config_.rope_dim, entries, caches.context_blocks);
+    // An open group (and with overlap the one before it) must survive rows that are written and then rejected.
+    const int32_t pooled = ratio == 4 ? 2 * ratio : ratio;
+    c.ring = RoundUp(pooled + caches.speculative_rows, 2);
+    const int64_t channels = int64_t{config_.head_dim} * (ratio == 4 ? 2 : 1);
+    c.ring_kv = arena.Carve<float>(name + ".ring_kv", caches.slots * c.ring * channels);
+    c.ring_score = arena.Carve<float>(name + ".ring_score", caches.slots * c.ring * channels);
+  }
+  if (ratio == 4) {
+    c.index_keys = CarvePages(arena, name + ".index_keys", IndexCacheFormat(options_.cache_dtype),
+                              config_.index_dim, config_.rope_dim,
+                              caches.context_block_tokens / ratio, caches.context_blocks);
+    c.index_ring = c.ring;
+    const int64_t channels = int64_t{2} * config_.index_dim;
+    c.index_ring_kv =
+        arena.Carve<float>(name + ".index_ring_kv", caches.slots * c.ring * channels);
+    c.index_ring_score =
+        arena.Carve<float>(name + ".index_ring_score", caches.slots * c.ring * channels);
+  }
+  layer.set_caches(c);
+}
+
+void DeepseekModel::Bind(DeviceArena& arena, const StepLimits& limits, const Caches& caches) {
+  const RopeTable plain =
+      CarveRopeTable(arena, device_, "rope.main", config_, false, caches.positions);
+  const RopeTable compressed =
+      CarveRopeTable(arena, device_, "rope.compress", config_, true, caches.positions);
+  for (int32_t l = 0; l < config_.layers; ++l) {
+    DeepseekLayer& layer = layers_[static_cast<size_t>(l)];
+    layer.set_rope(layer.setup().ratio == 0 ? plain : compressed);
+    BindLayer(arena, caches, l);
+  }
+  LaneSizes sizes;
+  sizes.rows = limits.rows;
+  sizes.experts = config_.experts;
+  sizes.experts_per_token = config_.experts_per_token;
+  sizes.compressors = !spec_.compress_ratios.empty();
+  lane_ = CarveLane(arena, "target", config_, sizes);
+  const int64_t taps = static_cast<int64_t>(options_.tapped_layers.size());
+  features_ = arena.Carve<float>("target.features", int64_t{limits.rows} * taps * config_.hidden);
+  hidden_ = arena.Carve<float>("target.hidden", int64_t{limits.rows} * config_.hidden);
+  logit_hidden_ =
+      arena.Carve<float>("target.logit_hidden", int64_t{limits.logit_rows} * config_.hidden);
+  logits_ = arena.Carve<float>("target.logits", int64_t{limits.logit_rows} * config_.vocab);
+}
+
+TargetOut DeepseekModel::Enqueue(StepContext& context) {
+  const StepMeta& meta = context.meta;
+  const int64_t stream_cols = int64_t{config_.streams} * config_.hidden;
+  const int64_t feature_cols = static_cast<int64_t>(options_.tapped_layers.size()) * config_.hidden;
+  LaneRows rows;
+  rows.rows = context.shape.rows;
+  rows.live = &meta.live->rows;
+  rows.token = meta.rows.token;
+  rows.position = meta.rows.position;
+  rows.cache_row = meta.rows.window_row;
+  rows.keys = meta.window.view();
+
+  Launch(context.stream, context.ops.embed,
+         EmbedArgs{rows.token, weights_.embed, F32Rows(lane_.streams, stream_cols), rows.live,
+                   rows.rows, config_.hidden, config_.streams});
+  for (int32_t l = 0; l < config_.layers; ++l) {
+    layers_[static_cast<size_t>(l)].Enqueue(context, rows, lane_);
+    for (size_t t = 0; t < options_.tapped_layers.size(); ++t) {
+      if (options_.tapped_layers[t] != l) continue;
+      float* column = features_ + static_cast<int64_t>(t) * config_.hidden;
+      Launch(context.stream, context.ops.feature_tap,
+             FeatureTapArgs{F32Rows(lane_.streams, stream_cols), F32Rows(column, feature_cols),
+                            rows.live, rows.rows, config_.hidden, config_.streams});
+    }
+  }
+
+  EnqueueLinear(context, lane_.streams, stream_cols, weights_.head_hyper.fn, lane_.mix, rows.rows,
+                rows.live);
+  HyperHeadArgs head{};
+  head.x = F32Rows(lane_.streams, stream_cols);
+  head.mix = lane_.mix;
+  head.params = {weights_.head_hyper.base, weights_.head_hyper.scale, config_.streams, 0,
+                 config_.hyper_eps,        config_.norm_eps};
+  head.out = F32Rows(hidden_, config_.hidden);
+  head.live = rows.live;
+  head.rows = rows.rows;
+  head.hidden = config_.hidden;
+  Launch(context.stream, context.ops.hyper_head, head);
+
+  const LiveCount live_logits = &meta.live->logit_rows;
+  const int32_t logit_rows = context.shape.logit_rows;
+  Launch(context.stream, context.ops.gather,
+         GatherArgs{F32Rows(hidden_, config_.hidden), meta.logit_rows,
+                    F32Rows(logit_hidden_, config_.hidden), live_logits, logit_rows,
+                    config_.hidden});
+  Launch(context.stream, context.ops.rms_norm,
+         RmsNormArgs{F32Rows(logit_hidden_, config_.hidden), F32Rows(logit_hidden_, config_.hidden),
+                     weights_.norm, live_logits, logit_rows, config_.hidden, config_.norm_eps});
+  EnqueueLinear(context, logit_hidden_, config_.hidden, weights_.head, logits_, logit_rows,
+                live_logits);
+  TargetOut out;
+  out.logits = logits_;
+  out.features = F32Rows(static_cast<const float*>(features_), feature_cols);
+  return out;
+}
+
+}  // namespace firesteel

@@ -1,0 +1,39 @@
+#include "engine/models/model_config.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace firesteel {
+
+Result<ModelConfig> ReadModelConfig(const std::string& model_dir) {
+  ModelConfig config;
+  config.path = model_dir + "/config.json";
+  std::ifstream file(config.path, std::ios::binary);
+  if (!file) return NotFound(config.path + " cannot be opened, needs a checkpoint's config.json");
+  std::ostringstream text;
+  text << file.rdbuf();
+  config.text = text.str();
+  const nlohmann::json json = nlohmann::json::parse(config.text, nullptr, false);
+  if (!json.is_object()) return InvalidArgument(config.path + " is not a JSON object");
+  const auto architectures = json.find("architectures");
+  if (architectures == json.end() || !architectures->is_array() || architectures->empty() ||
+      !architectures->front().is_string()) {
+    return InvalidArgument(config.path + ": architectures is missing, needs a list with one name");
+  }
+  config.architecture = architectures->front().get<std::string>();
+  const auto eos = json.find("eos_token_id");
+  if (eos != json.end() && !eos->is_null()) {
+    const nlohmann::json list = eos->is_array() ? *eos : nlohmann::json::array({*eos});
+    for (const nlohmann::json& id : list) {
+      if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > INT32_MAX) {
+        return InvalidArgument(config.path + ": eos_token_id is " + eos->dump() +
+                               ", needs token ids");
+      }
+      config.eos_tokens.push_back(id.get<int32_t>());
+    }
+  }
+  return config;
+}
+
+}  // namespace firesteel

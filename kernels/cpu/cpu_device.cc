@@ -1,0 +1,94 @@
+#include "kernels/cpu/cpu_device.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "kernels/core/math.h"
+
+namespace firesteel {
+
+class CpuStream::Tape final : public Graph {
+ public:
+  void Append(const RecordedOp& op) {
+    const size_t words = CeilDiv(op.bytes, sizeof(uint64_t));
+    Node node{op.run, std::make_unique<uint64_t[]>(words)};
+    std::memcpy(node.payload.get(), op.payload, op.bytes);
+    nodes_.push_back(std::move(node));
+  }
+  void Replay(Stream& stream) override {
+    for (const Node& node : nodes_) node.run(stream, node.payload.get());
+  }
+  size_t num_nodes() const override { return nodes_.size(); }
+
+ private:
+  struct Node {
+    void (*run)(Stream&, const void*);
+    std::unique_ptr<uint64_t[]> payload;
+  };
+  std::vector<Node> nodes_;
+};
+
+namespace {
+
+// Largest users: a decoded weight tile and the gathered rows of one attention work item.
+constexpr size_t kScratchBytes = size_t{64} << 20;
+constexpr int64_t kAllocationAlignment = 256;
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(int threads) : pool_(threads, kScratchBytes), stream_(pool_) {}
+
+  const KernelTable& kernels() const override { return CpuKernels(); }
+  Stream& stream() override { return stream_; }
+
+  void* Allocate(int64_t bytes) override {
+    const int64_t rounded = RoundUp(Max(bytes, int64_t{1}), kAllocationAlignment);
+    void* data = std::aligned_alloc(kAllocationAlignment, static_cast<size_t>(rounded));
+    if (data != nullptr) std::memset(data, 0, static_cast<size_t>(rounded));
+    return data;
+  }
+  void Free(void* pointer) override { std::free(pointer); }
+
+  bool reads_host_memory() const override { return true; }
+  std::string Describe() const override {
+    return "cpu (" + std::to_string(pool_.threads()) + " threads)";
+  }
+
+ private:
+  WorkerPool pool_;
+  CpuStream stream_;
+};
+
+}  // namespace
+
+CpuStream::CpuStream(WorkerPool& pool) : pool_(pool) {}
+CpuStream::~CpuStream() = default;
+
+bool CpuStream::Record(const RecordedOp& op) {
+  if (tape_ == nullptr) return false;
+  tape_->Append(op);
+  return true;
+}
+
+void CpuStream::CopyToDevice(void* device, const void* host, int64_t bytes) {
+  std::memcpy(device, host, static_cast<size_t>(bytes));
+}
+
+void CpuStream::CopyToHost(void* host, const void* device, int64_t bytes) {
+  std::memcpy(host, device, static_cast<size_t>(bytes));
+}
+
+void CpuStream::BeginCapture() {
+  FIRESTEEL_CHECK(tape_ == nullptr, "capture is already running");
+  tape_ = std::make_unique<Tape>();
+}
+
+Result<std::unique_ptr<Graph>> CpuStream::EndCapture() {
+  FIRESTEEL_CHECK(tape_ != nullptr, "no capture is running");
+  return std::unique_ptr<Graph>(std::move(tape_));
+}
+
+std::unique_ptr<Device> CreateCpuDevice(int threads) { return std::make_unique<CpuDevice>(threads); }
+
+}  // namespace firesteel

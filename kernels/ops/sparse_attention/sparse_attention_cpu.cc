@@ -1,0 +1,173 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/highway_targets.h"
+#include "kernels/cpu/vector_ops.h"
+#include "kernels/ops/sparse_attention/sparse_attention.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/ops/sparse_attention/sparse_attention_cpu.cc"
+#include <hwy/foreach_target.h>
+// foreach_target.h must come first.
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace firesteel::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using FloatTag = hn::ScalableTag<float>;
+using FloatVec = hn::Vec<FloatTag>;
+constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
+
+// scores[h][t] = scale * q_h . k_t for H heads; head_dim is a multiple of 16.
+template <int H>
+void ScoreHeads(const float* q, int64_t head_dim, const float* const* keys, int64_t count,
+                float scale, float* scores) {
+  const FloatTag d;
+  for (int64_t t = 0; t < count; ++t) {
+    FloatVec acc[H];
+    for (int h = 0; h < H; ++h) acc[h] = hn::Zero(d);
+    for (int64_t c = 0; c < head_dim; c += kLanes) {
+      const FloatVec k = hn::LoadU(d, keys[t] + c);
+      for (int h = 0; h < H; ++h) acc[h] = hn::MulAdd(hn::LoadU(d, q + h * head_dim + c), k, acc[h]);
+    }
+    for (int h = 0; h < H; ++h) {
+      scores[h * count + t] = scale * hn::GetLane(hn::SumOfLanes(d, acc[h]));
+    }
+  }
+}
+
+// out_h = inverse_h * sum_t p[h][t] k_t
+template <int H>
+void WeightKeys(const float* p, const float* const* keys, int64_t count, int64_t head_dim,
+                const float* inverse, float* out) {
+  const FloatTag d;
+  constexpr int kUnroll = 2;
+  int64_t c = 0;
+  for (; c + kUnroll * kLanes <= head_dim; c += kUnroll * kLanes) {
+    FloatVec acc[H][kUnroll];
+    for (int h = 0; h < H; ++h) {
+      for (int u = 0; u < kUnroll; ++u) acc[h][u] = hn::Zero(d);
+    }
+    for (int64_t t = 0; t < count; ++t) {
+      FloatVec k[kUnroll];
+      for (int u = 0; u < kUnroll; ++u) k[u] = hn::LoadU(d, keys[t] + c + u * kLanes);
+      for (int h = 0; h < H; ++h) {
+        const FloatVec weight = hn::Set(d, p[h * count + t]);
+        for (int u = 0; u < kUnroll; ++u) acc[h][u] = hn::MulAdd(weight, k[u], acc[h][u]);
+      }
+    }
+    for (int h = 0; h < H; ++h) {
+      for (int u = 0; u < kUnroll; ++u) {
+        hn::StoreU(hn::Mul(acc[h][u], hn::Set(d, inverse[h])), d,
+                   out + h * head_dim + c + u * kLanes);
+      }
+    }
+  }
+  for (; c < head_dim; c += kLanes) {
+    for (int h = 0; h < H; ++h) {
+      FloatVec acc = hn::Zero(d);
+      for (int64_t t = 0; t < count; ++t) {
+        acc = hn::MulAdd(hn::Set(d, p[h * count + t]), hn::LoadU(d, keys[t] + c), acc);
+      }
+      hn::StoreU(hn::Mul(acc, hn::Set(d, inverse[h])), d, out + h * head_dim + c);
+    }
+  }
+}
+
+void ScoreImpl(int heads, const float* q, int64_t head_dim, const float* const* keys,
+               int64_t count, float scale, float* scores) {
+  if (heads == 4) return ScoreHeads<4>(q, head_dim, keys, count, scale, scores);
+  return ScoreHeads<1>(q, head_dim, keys, count, scale, scores);
+}
+
+void WeightImpl(int heads, const float* p, const float* const* keys, int64_t count,
+                int64_t head_dim, const float* inverse, float* out) {
+  if (heads == 4) return WeightKeys<4>(p, keys, count, head_dim, inverse, out);
+  return WeightKeys<1>(p, keys, count, head_dim, inverse, out);
+}
+
+}  // namespace firesteel::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/row_access.h"
+
+namespace firesteel {
+
+HWY_EXPORT(ScoreImpl);
+HWY_EXPORT(WeightImpl);
+
+namespace {
+
+constexpr int32_t kHeadGroup = 4;  // heads that share one pass over the keys
+
+// Softmax weights of one head, in place, and the factor that normalises them. The sink joins the denominator only.
+float Softmax(float* scores, int64_t count, float sink) {
+  float top = sink;
+  for (int64_t t = 0; t < count; ++t) top = Max(top, scores[t]);
+  if (top == -std::numeric_limits<float>::infinity()) return 0.0F;
+  const float sum = ExpShifted(scores, count, top) + std::exp(sink - top);
+  return sum > 0.0F ? 1.0F / sum : 0.0F;
+}
+
+int64_t GatherKeys(const KvPages& pages, const SparseRows& rows, int64_t list, WorkerScratch& s,
+                   const float** keys) {
+  const int32_t valid = rows.valid[list];
+  const int32_t* index = rows.index + list * rows.width;
+  float* decoded =
+      pages.format == KvFormat::kF32 ? nullptr : s.Floats(int64_t{valid} * pages.width);
+  for (int32_t t = 0; t < valid; ++t) {
+    keys[t] = DecodeKvRow(pages, index[t],
+                          decoded == nullptr ? nullptr : decoded + int64_t{t} * pages.width);
+  }
+  return valid;
+}
+
+}  // namespace
+
+void SparseAttentionCpu(Stream& stream, const SparseAttentionArgs& a) {
+  const int32_t group = a.heads % kHeadGroup == 0 ? kHeadGroup : 1;
+  const int64_t groups = a.heads / group;
+  const int64_t group_width = int64_t{group} * a.head_dim;
+  const int64_t items = Min(*a.live, a.rows) * groups;
+  PoolOf(stream).Run(items, 1, [&](int64_t begin, int64_t end, WorkerScratch& s) {
+    float* q_buffer = s.Floats(int64_t{a.heads} * a.head_dim);
+    float* out_buffer = s.Floats(int64_t{a.heads} * a.head_dim);
+    const size_t mark = s.Mark();
+    for (int64_t item = begin; item < end; ++item) {
+      s.Rewind(mark);
+      const int64_t row = item / groups;
+      const int64_t first_head = item % groups * group;
+      const int64_t list = row / a.rows_per_list;
+      const bool has_extra = a.extra_rows.valid != nullptr;
+      const int64_t most =
+          a.window_rows.valid[list] + (has_extra ? a.extra_rows.valid[list] : 0);
+      auto** keys = reinterpret_cast<const float**>(s.Bytes(Max<int64_t>(most, 1) * 8));
+      float* scores = s.Floats(Max<int64_t>(most, 1) * group);
+      int64_t count = GatherKeys(a.window, a.window_rows, list, s, keys);
+      if (has_extra) count += GatherKeys(a.extra, a.extra_rows, list, s, keys + count);
+      const float* q = ReadRow(a.q, row, int64_t{a.heads} * a.head_dim, q_buffer) +
+                       first_head * a.head_dim;
+      HWY_DYNAMIC_DISPATCH(ScoreImpl)(group, q, a.head_dim, keys, count, a.scale, scores);
+      float inverse[kHeadGroup];
+      for (int32_t h = 0; h < group; ++h) {
+        inverse[h] = Softmax(scores + h * count, count, a.sink[first_head + h]);
+      }
+      float* out = a.out.dtype == DType::kF32
+                       ? WritableRow(a.out, row, nullptr) + first_head * a.head_dim
+                       : out_buffer;
+      HWY_DYNAMIC_DISPATCH(WeightImpl)(group, scores, keys, count, a.head_dim, inverse, out);
+      if (a.out.dtype != DType::kF32) {
+        Rows slice = a.out;
+        slice.data = static_cast<uint16_t*>(a.out.data) + first_head * a.head_dim;
+        FinishRow(slice, row, group_width, out);
+      }
+    }
+  });
+}
+
+}  // namespace firesteel
+#endif  // HWY_ONCE
