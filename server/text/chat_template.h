@@ -15,7 +15,7 @@
 namespace firesteel {
 
 struct ChatMessage {
-  std::string role;       // "system", "developer", "user", "assistant", "tool", "latest_reminder"
+  std::string role;  // "system", "developer", "user", "assistant", "tool", "latest_reminder"
   std::string content;
   std::string reasoning;  // assistant only: reasoning_content of an earlier turn
 };

@@ -1,9 +1,9 @@
 // ScriptedRank: a RankExecutor whose "model" is a hash, for tests of the scheduler and the runtime.
 //
-// The next token is a hash of the request's seed and all tokens before it, read back through the block tables, so a wrong
-// table, a wrong position or a missing row changes the output. Drafts are right with a seeded probability. Every plan is
-// checked against the contract of engine/plan; a violation is an Internal error that names it. Padding and the lookahead
-// positions are overwritten with poison.
+// The next token is a hash of the request's seed and all tokens before it, read back through the block tables, so a
+// wrong table, a wrong position or a missing row changes the output. Drafts are right with a seeded probability.
+// Every plan is checked against the contract of engine/plan; a violation is an Internal error that names it. The
+// lookahead positions are overwritten with poison.
 #pragma once
 
 #include <cstdint>

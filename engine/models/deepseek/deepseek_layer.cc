@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/core/launch.h"
+#include "kernels/ops/feature_tap/feature_tap.h"
 #include "kernels/ops/hyper_mix/hyper_mix.h"
 #include "kernels/ops/indexer/indexer.h"
 #include "kernels/ops/kv_compress/kv_compress.h"
@@ -27,6 +28,11 @@ void DeepseekLayer::Enqueue(StepContext& context, const LaneRows& rows,
   EnqueueCollapse(context, w_.ffn_hyper, w_.ffn_norm, rows, b);
   EnqueueExperts(context, rows, b);
   EnqueueExpand(context, rows, b);
+  if (trace_.features == nullptr) return;
+  Launch(context.stream, context.ops.feature_tap,
+         FeatureTapArgs{F32Rows(b.streams, int64_t{c_.streams} * c_.hidden),
+                        F32Rows(trace_.features, c_.hidden), rows.live, rows.rows, c_.hidden,
+                        c_.streams});
 }
 
 void DeepseekLayer::EnqueueCollapse(StepContext& context, const HyperWeights& hyper,

@@ -47,10 +47,11 @@ class DeepseekLayer {
   // Transforms buffers.streams in place.
   void Enqueue(StepContext& context, const LaneRows& rows, const LaneBuffers& buffers) const;
 
-  // Records which experts and entries a pass chose, for tests: [rows, top_k] and [rows, index width] device memory.
+  // Where a pass leaves its choices and its output, for tests. Device memory; null leaves them out.
   struct Trace {
-    int32_t* experts = nullptr;
-    int32_t* entries = nullptr;
+    int32_t* experts = nullptr;  // [rows, top_k]
+    int32_t* entries = nullptr;  // [rows, index width] chosen compressed entries, -1 padded
+    float* features = nullptr;   // [rows, hidden] mean of the streams after the block
   };
   void set_trace_for_test(const Trace& trace) { trace_ = trace; }
 
