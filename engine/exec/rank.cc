@@ -13,8 +13,15 @@ namespace firesteel {
 
 Result<std::unique_ptr<RankState>> RankState::Create(const EngineOptions& options) {
   FIRESTEEL_RETURN_IF_ERROR(options.Validate());
+  FIRESTEEL_ASSIGN_OR_RETURN(std::unique_ptr<Device> device,
+                             OpenDevice(options.device, options.threads));
+  return CreateOn(std::move(device), options);
+}
+
+Result<std::unique_ptr<RankState>> RankState::CreateOn(std::unique_ptr<Device> device,
+                                                       const EngineOptions& options) {
   auto state = std::unique_ptr<RankState>(new RankState());
-  FIRESTEEL_ASSIGN_OR_RETURN(state->device_, OpenDevice(options.device, options.threads));
+  state->device_ = std::move(device);
   state->arena_ = std::make_unique<DeviceArena>(*state->device_);
   FIRESTEEL_ASSIGN_OR_RETURN(state->model_, LoadModel(options, *state->device_, *state->arena_));
   TargetModel& target = *state->model_.target;
@@ -94,7 +101,16 @@ class Rank final : public RankExecutor {
 }  // namespace
 
 Result<std::unique_ptr<RankExecutor>> CreateRank(const EngineOptions& options) {
-  FIRESTEEL_ASSIGN_OR_RETURN(std::unique_ptr<RankState> state, RankState::Create(options));
+  FIRESTEEL_RETURN_IF_ERROR(options.Validate());
+  FIRESTEEL_ASSIGN_OR_RETURN(std::unique_ptr<Device> device,
+                             OpenDevice(options.device, options.threads));
+  return CreateRankOn(std::move(device), options);
+}
+
+Result<std::unique_ptr<RankExecutor>> CreateRankOn(std::unique_ptr<Device> device,
+                                                   const EngineOptions& options) {
+  FIRESTEEL_ASSIGN_OR_RETURN(std::unique_ptr<RankState> state,
+                             RankState::CreateOn(std::move(device), options));
   return std::unique_ptr<RankExecutor>(std::make_unique<Rank>(std::move(state)));
 }
 

@@ -14,6 +14,7 @@
 #include "engine/plan/cache_spec.h"
 #include "engine/plan/step_plan.h"
 #include "engine/plan/step_result.h"
+#include "kernels/core/device.h"
 #include "kernels/core/status.h"
 
 namespace firesteel {
@@ -38,5 +39,9 @@ class RankExecutor {
 
 // Loads the checkpoint named by the options. Errors name the file, tensor or option at fault.
 Result<std::unique_ptr<RankExecutor>> CreateRank(const EngineOptions& options);
+
+// The same on a device that is open already.
+Result<std::unique_ptr<RankExecutor>> CreateRankOn(std::unique_ptr<Device> device,
+                                                   const EngineOptions& options);
 
 }  // namespace firesteel

@@ -17,7 +17,11 @@ namespace firesteel {
 
 class RankState {
  public:
+  // Opens options.device.
   static Result<std::unique_ptr<RankState>> Create(const EngineOptions& options);
+  // The same on a device that is open already.
+  static Result<std::unique_ptr<RankState>> CreateOn(std::unique_ptr<Device> device,
+                                                     const EngineOptions& options);
   ~RankState();
 
   const RankInfo& info() const { return info_; }

@@ -9,12 +9,21 @@
 
 namespace firesteel {
 
-RankHarness::RankHarness(const EngineOptions& options) {
-  Result<std::unique_ptr<RankState>> state = RankState::Create(options);
+namespace {
+
+std::unique_ptr<RankState> ValueOrAbort(Result<std::unique_ptr<RankState>> state) {
   FIRESTEEL_CHECK(state.ok(), state.status().ToString());
-  state_ = std::move(state).value();
-  plan_ = StepPlan(state_->info().limits);
+  return std::move(state).value();
 }
+
+}  // namespace
+
+RankHarness::RankHarness(const EngineOptions& options)
+    : state_(ValueOrAbort(RankState::Create(options))), plan_(state_->info().limits) {}
+
+RankHarness::RankHarness(const EngineOptions& options, std::unique_ptr<Device> device)
+    : state_(ValueOrAbort(RankState::CreateOn(std::move(device), options))),
+      plan_(state_->info().limits) {}
 
 TargetOut RankHarness::RunRows(int32_t slot, std::span<const int32_t> tokens, int32_t start,
                                StepShape* shape) {

@@ -15,6 +15,7 @@ class RankHarness {
  public:
   // Aborts the test program with the error's text when the model does not load.
   explicit RankHarness(const EngineOptions& options);
+  RankHarness(const EngineOptions& options, std::unique_ptr<Device> device);
 
   RankState& state() { return *state_; }
 

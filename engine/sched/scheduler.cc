@@ -1,0 +1,310 @@
+#include "engine/sched/scheduler.h"
+
+#include <string>
+#include <utility>
+
+#include "kernels/core/check.h"
+#include "kernels/core/math.h"
+
+namespace firesteel {
+
+Scheduler::Scheduler(const SchedulerConfig& config)
+    : config_(config),
+      shapes_(config.limits, config.draft_length, config.graphs),
+      cache_(config.cache, config.num_blocks, config.limits.max_sequences),
+      table_(config.limits.max_sequences) {
+  const size_t slots = static_cast<size_t>(config.limits.max_sequences);
+  planned_.reserve(slots);
+  candidates_.reserve(slots);
+  demands_.reserve(slots);
+  grants_.reserve(slots);
+}
+
+Status Scheduler::Submit(Request request) {
+  FIRESTEEL_RETURN_IF_ERROR(CheckRequest(config_, request));
+  FIRESTEEL_RETURN_IF_ERROR(
+      CheckQueueRoom(config_, queue_.size() + static_cast<int64_t>(table_.num_live())));
+  const int32_t max_output = MaxOutputTokens(config_, request);
+  queue_.PushBack(std::make_unique<Sequence>(std::move(request), next_arrival_++, max_output));
+  return Status::Ok();
+}
+
+void Scheduler::Abort(RequestId id, std::vector<TokenEvent>* events) {
+  Sequence* running = table_.Find(id);
+  if (running == nullptr && queue_.Remove(id) == nullptr) return;
+  if (running != nullptr) {
+    running->Retire();
+    if (running->inflight() == 0) Free(*running);
+  }
+  events->push_back({.id = id, .finish = FinishReason::kAborted});
+}
+
+void Scheduler::EndAll(FinishReason finish, const Status& error, std::vector<TokenEvent>* events) {
+  candidates_.assign(table_.running().begin(), table_.running().end());
+  for (Sequence* sequence : candidates_) {
+    if (sequence->retiring()) continue;
+    events->push_back({.id = sequence->id(), .finish = finish, .error = error});
+    sequence->Retire();
+    if (sequence->inflight() == 0) Free(*sequence);
+  }
+  while (!queue_.empty()) {
+    events->push_back({.id = queue_.front().id(), .finish = finish, .error = error});
+    queue_.PopFront();
+  }
+}
+
+bool Scheduler::Plan(StepPlan* plan) {
+  FIRESTEEL_CHECK(!step_in_flight(), "one step at a time");
+  plan->Clear();
+  Admit();
+  candidates_.assign(table_.running().begin(), table_.running().end());
+  if (candidates_.empty()) return false;
+  demands_.clear();
+  for (const Sequence* sequence : candidates_) demands_.push_back(DemandOf(*sequence));
+  const BatchLimits limits{.row_budget = config_.row_budget(),
+                           .prefill_chunk = config_.prefill_chunk};
+  GrantRows(demands_, limits, &grants_);
+  AppendList appends(plan->appends());
+  for (const RowGrant& grant : grants_) {
+    Sequence* sequence = candidates_[static_cast<size_t>(grant.demand)];
+    if (!sequence->slot().valid()) continue;  // preempted a moment ago for an older one
+    const int32_t rows = MakeRoom(*sequence, grant.rows, &appends);
+    if (rows > 0) WriteRows(sequence, rows, plan);
+  }
+  if (planned_.empty()) {
+    // Verify blocks took all rows and then found no blocks. The oldest sequence can take those of
+    // all others.
+    Sequence* oldest = candidates_.front();
+    GrantRows(std::span(demands_).first(1), limits, &grants_);
+    const int32_t rows = MakeRoom(*oldest, grants_.front().rows, &appends);
+    FIRESTEEL_CHECK(rows > 0, "the oldest sequence cannot take a step");
+    WriteRows(oldest, rows, plan);
+  }
+  FinishPlan(appends, plan);
+  return true;
+}
+
+RowDemand Scheduler::DemandOf(const Sequence& sequence) const {
+  if (sequence.phase() == SequencePhase::kDecode) {
+    return {.decode = true, .rows = sequence.NumDrafts(config_.draft_length) + 1};
+  }
+  return {.decode = false, .rows = sequence.known() - sequence.computed()};
+}
+
+void Scheduler::Admit() {
+  while (!queue_.empty() && table_.num_free() > 0 && FitsNow(queue_.front())) {
+    table_.Place(queue_.PopFront());
+  }
+}
+
+// A newcomer is let in only if all it knows fits beside what the running ones are about to take.
+// Otherwise it would start, be preempted for its blocks, and start again.
+bool Scheduler::FitsNow(const Sequence& sequence) const {
+  const int32_t rows = config_.max_rows_per_sequence();
+  const auto blocks_soon = [&](const Sequence& s, size_t group) {
+    const int32_t length = Min(s.known() + config_.draft_length + 1, s.max_length());
+    return Min(
+        BlocksToHold(config_.cache.groups[group], config_.cache.lookahead_tokens, length, rows),
+        int64_t{config_.num_blocks[group]});
+  };
+  for (int32_t g = 0; g < cache_.num_groups(); ++g) {
+    int64_t available = cache_.pool(g).num_free();
+    for (const Sequence* s : table_.running()) {
+      const int64_t held = cache_.table(g, s->slot()).num_mapped();
+      available -= Max(int64_t{0}, blocks_soon(*s, static_cast<size_t>(g)) - held);
+    }
+    if (available < blocks_soon(sequence, static_cast<size_t>(g))) return false;
+  }
+  return true;
+}
+
+int32_t Scheduler::MakeRoom(const Sequence& sequence, int32_t rows, AppendList* appends) {
+  const SlotId slot = sequence.slot();
+  const int32_t computed = sequence.computed();
+  const bool divisible = sequence.phase() == SequencePhase::kPrefill;
+  const int32_t least = divisible ? 1 : rows;
+  int32_t fit = cache_.RowsThatFit(slot, computed);
+  while (fit < least) {
+    Sequence* victim = YoungestIdleAfter(sequence);
+    if (victim == nullptr) return 0;
+    Preempt(victim);
+    fit = cache_.RowsThatFit(slot, computed);
+  }
+  rows = Min(rows, fit);
+  const int32_t unmaps = cache_.AppendsToReleaseOld(slot, computed);
+  while (unmaps + cache_.AppendsToReserve(slot, computed + rows) > appends->room()) {
+    if (!divisible || rows == 1) return 0;
+    rows /= 2;
+  }
+  cache_.ReleaseOld(slot, computed, appends);
+  cache_.Reserve(slot, computed + rows, appends);
+  return rows;
+}
+
+Sequence* Scheduler::YoungestIdleAfter(const Sequence& sequence) const {
+  const std::span<Sequence* const> running = table_.running();
+  for (size_t i = running.size(); i-- > 0 && running[i]->arrival() > sequence.arrival();) {
+    if (running[i]->inflight() == 0) return running[i];
+  }
+  return nullptr;
+}
+
+void Scheduler::Preempt(Sequence* sequence) {
+  cache_.ReleaseAll(sequence->slot());
+  std::unique_ptr<Sequence> owned = table_.Remove(*sequence);
+  owned->Preempt();
+  queue_.PushFront(std::move(owned));
+  ++stats_.preemptions;
+}
+
+void Scheduler::WriteRows(Sequence* sequence, int32_t rows, StepPlan* plan) {
+  PlanHeader& header = plan->header();
+  const SlotId slot = sequence->slot();
+  if (!sequence->announced()) {
+    const SamplingParams& sampling = sequence->sampling();
+    plan->new_slots()[static_cast<size_t>(header.num_new_slots++)] = {
+        .slot = slot.value,
+        .length = sequence->computed(),
+        .temperature = sampling.temperature,
+        .top_p = sampling.top_p,
+        .seed = sampling.seed};
+  }
+  const bool decode = sequence->phase() == SequencePhase::kDecode;
+  PlannedRows planned{.sequence = sequence,
+                      .rows = rows,
+                      .num_drafts = decode ? rows - 1 : -1,
+                      .emits = decode || sequence->computed() + rows == sequence->known(),
+                      .propose = false};
+  planned.propose = planned.emits && sequence->ShouldPropose(config_.draft_length);
+  const int32_t logit_rows = decode ? rows : (planned.emits ? 1 : 0);
+  plan->sequences()[static_cast<size_t>(header.num_sequences++)] = {
+      .slot = slot.value,
+      .first_row = header.num_rows,
+      .num_rows = rows,
+      .start = sequence->computed(),
+      .num_drafts = planned.num_drafts,
+      .first_logit_row = logit_rows > 0 ? header.num_logit_rows : -1,
+      .num_logit_rows = logit_rows,
+      .propose = planned.propose ? 1 : 0};
+  if (!decode) {
+    const std::span<const int32_t> known = sequence->tokens();
+    for (int32_t i = 0; i < rows; ++i) {
+      plan->tokens()[static_cast<size_t>(header.num_rows + i)] =
+          known[static_cast<size_t>(sequence->computed() + i)];
+    }
+  }
+  header.num_rows += rows;
+  header.num_logit_rows += logit_rows;
+  sequence->OnPlanned();
+  planned_.push_back(planned);
+}
+
+void Scheduler::FinishPlan(const AppendList& appends, StepPlan* plan) {
+  PlanHeader& header = plan->header();
+  header.step = next_step_++;
+  header.num_appends = appends.count();
+  bool decode_only = true;
+  for (const PlannedRows& planned : planned_) decode_only = decode_only && planned.num_drafts >= 0;
+  plan->set_shape(shapes_.ShapeFor({.sequences = header.num_sequences,
+                                    .rows = header.num_rows,
+                                    .logit_rows = header.num_logit_rows,
+                                    .decode_only = decode_only}));
+}
+
+Status Scheduler::OnResult(std::span<const SequenceResult> results,
+                           std::vector<TokenEvent>* events) {
+  FIRESTEEL_CHECK(step_in_flight(), "no step is in flight");
+  if (results.size() < planned_.size()) {
+    return Internal("step " + std::to_string(next_step_ - 1) + " has " +
+                    std::to_string(results.size()) + " results, needs " +
+                    std::to_string(planned_.size()));
+  }
+  for (size_t i = 0; i < planned_.size(); ++i) {
+    FIRESTEEL_RETURN_IF_ERROR(CheckResult(planned_[i], results[i]));
+  }
+  ++stats_.steps;
+  for (size_t i = 0; i < planned_.size(); ++i) Apply(planned_[i], results[i], events);
+  planned_.clear();
+  return Status::Ok();
+}
+
+void Scheduler::AbandonStep() {
+  for (const PlannedRows& planned : planned_) {
+    planned.sequence->OnStepDone();
+    if (planned.sequence->retiring() && planned.sequence->inflight() == 0) Free(*planned.sequence);
+  }
+  planned_.clear();
+}
+
+Status Scheduler::CheckResult(const PlannedRows& planned, const SequenceResult& result) const {
+  const int32_t slot = planned.sequence->slot().value;
+  const bool decode = planned.num_drafts >= 0;
+  const int32_t max_accepted = decode ? planned.num_drafts : 0;
+  const int32_t num_tokens = planned.emits ? result.accepted + 1 : 0;
+  if (result.slot == slot && result.accepted >= 0 && result.accepted <= max_accepted &&
+      result.num_tokens == num_tokens) {
+    return Status::Ok();
+  }
+  return Internal("step " + std::to_string(next_step_ - 1) + ": slot " + std::to_string(slot) +
+                  " with " + std::to_string(max_accepted) + " drafts got a result for slot " +
+                  std::to_string(result.slot) + " with " + std::to_string(result.accepted) +
+                  " accepted and " + std::to_string(result.num_tokens) + " tokens");
+}
+
+void Scheduler::Apply(const PlannedRows& planned, const SequenceResult& result,
+                      std::vector<TokenEvent>* events) {
+  Sequence& sequence = *planned.sequence;
+  const bool decode = planned.num_drafts >= 0;
+  sequence.OnStepDone();
+  if (decode) {
+    sequence.CommitDecode(result.accepted);
+  } else {
+    stats_.prompt_tokens += sequence.CommitPrefill(planned.rows);
+  }
+  if (sequence.retiring()) {  // its last event is out already; the tokens came too late
+    if (sequence.inflight() == 0) Free(sequence);
+    return;
+  }
+  if (!planned.emits) return;
+  const std::span<const int32_t> tokens(result.tokens, static_cast<size_t>(result.num_tokens));
+  const Sequence::Emission emission = sequence.Emit(tokens, planned.propose);
+  TokenEvent event;
+  event.id = sequence.id();
+  event.tokens.assign(tokens.begin(), tokens.begin() + emission.num_tokens);
+  event.is_round = decode;
+  event.drafted = decode ? planned.num_drafts : 0;
+  event.accepted = Min(result.accepted, emission.num_tokens);
+  event.finish = emission.finish;
+  stats_.generation_tokens += emission.num_tokens;
+  if (event.drafted > 0) CountRound(event.drafted, event.accepted);
+  events->push_back(std::move(event));
+  if (emission.finish != FinishReason::kNone) {
+    sequence.Retire();
+    if (sequence.inflight() == 0) Free(sequence);
+  }
+}
+
+void Scheduler::CountRound(int32_t drafted, int32_t accepted) {
+  ++stats_.rounds;
+  stats_.drafted_tokens += drafted;
+  stats_.accepted_tokens += accepted;
+  for (int32_t i = 0; i < accepted; ++i) ++stats_.accepted_at_position[static_cast<size_t>(i)];
+}
+
+void Scheduler::Free(const Sequence& sequence) {
+  cache_.ReleaseAll(sequence.slot());
+  table_.Remove(sequence);
+}
+
+EngineStats Scheduler::stats() const {
+  EngineStats stats = stats_;
+  stats.requests_running = table_.num_live();
+  stats.requests_waiting = queue_.size();
+  for (int32_t g = 0; g < cache_.num_groups(); ++g) {
+    stats.blocks_total += cache_.pool(g).num_blocks();
+    stats.blocks_free += cache_.pool(g).num_free();
+  }
+  return stats;
+}
+
+}  // namespace firesteel

@@ -1,0 +1,70 @@
+#include "engine/sched/sequence.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/core/check.h"
+#include "kernels/core/math.h"
+
+namespace firesteel {
+
+Sequence::Sequence(Request request, uint64_t arrival, int32_t max_output)
+    : id_(request.id),
+      arrival_(arrival),
+      sampling_(request.sampling),
+      stop_tokens_(std::move(request.stop_tokens)),
+      prompt_length_(static_cast<int32_t>(request.prompt.size())),
+      max_output_(max_output),
+      tokens_(std::move(request.prompt)) {
+  if (sampling_.ignore_eos) stop_tokens_.clear();
+  // Short outputs never reallocate; a long one does so a handful of times.
+  constexpr int32_t kReservedOutput = 1024;
+  tokens_.reserve(tokens_.size() + static_cast<size_t>(Min(max_output, kReservedOutput)));
+}
+
+int32_t Sequence::NumDrafts(int32_t draft_length) const {
+  return has_drafts_ ? Min(draft_length, remaining()) : 0;
+}
+
+void Sequence::OnPlanned() {
+  announced_ = true;
+  ++inflight_;
+}
+
+void Sequence::Preempt() {
+  FIRESTEEL_CHECK(inflight_ == 0, "a sequence with a step in flight cannot be preempted");
+  computed_ = 0;
+  phase_ = SequencePhase::kPrefill;
+  has_drafts_ = false;
+  slot_ = SlotId{};
+  announced_ = false;
+}
+
+int32_t Sequence::CommitPrefill(int32_t rows) {
+  computed_ += rows;
+  const int32_t before = prompt_high_water_;
+  prompt_high_water_ = Max(before, Min(computed_, prompt_length_));
+  return prompt_high_water_ - before;
+}
+
+Sequence::Emission Sequence::Emit(std::span<const int32_t> tokens, bool has_drafts) {
+  phase_ = SequencePhase::kDecode;
+  has_drafts_ = has_drafts;
+  Emission emission;
+  for (const int32_t token : tokens) {
+    tokens_.push_back(token);
+    ++emission.num_tokens;
+    // The stop token is looked for first: one that is also the last token allowed is a stop.
+    if (std::find(stop_tokens_.begin(), stop_tokens_.end(), token) != stop_tokens_.end()) {
+      emission.finish = FinishReason::kStop;
+      break;
+    }
+    if (remaining() == 0) {
+      emission.finish = FinishReason::kLength;
+      break;
+    }
+  }
+  return emission;
+}
+
+}  // namespace firesteel

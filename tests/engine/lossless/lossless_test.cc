@@ -1,0 +1,82 @@
+// Greedy text does not depend on speculation, batch composition, prefill chunking or graph replay: bit for bit.
+#include <string>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/support/engine_runner.h"
+
+namespace firesteel {
+namespace {
+
+// A few prompts of each kind keep the fast tests fast; long ones exercise top-k pruning and windows that moved on.
+std::vector<RunRequest> Requests() {
+  std::vector<RunRequest> requests;
+  const std::vector<GreedyCase> brief = ReadGreedyCases("greedy.json", 64);
+  for (size_t i = 0; i < 12; ++i) requests.push_back(GreedyRequest(brief[i * 5].prompt, 64));
+  const std::vector<GreedyCase> lengthy = ReadGreedyCases("greedy_long.json", 40);
+  for (size_t i = 0; i < 4; ++i) requests.push_back(GreedyRequest(lengthy[i * 4].prompt, 40));
+  return requests;
+}
+
+struct Variant {
+  std::string drafter = "none";
+  int32_t batch = 1;
+  int32_t chunk = 1024;
+  bool graphs = true;
+  CacheDtype cache = CacheDtype::kFp32;
+  int32_t draft_length = kDraftLengthFromCheckpoint;
+};
+
+std::vector<std::vector<int32_t>> Tokens(const Variant& v) {
+  EngineOptions options = DemoEngineOptions(v.batch);
+  options.drafter = v.drafter;
+  options.prefill_chunk = v.chunk;
+  options.max_batched_tokens = 1024;
+  options.graphs = v.graphs;
+  options.cache_dtype = v.cache;
+  options.draft_length = v.draft_length;
+  std::vector<std::vector<int32_t>> tokens;
+  for (const RunOutput& out : RunRequests(options, Requests())) tokens.push_back(out.tokens);
+  return tokens;
+}
+
+TEST_CASE("greedy text is the same with and without the drafter", "[drafter]") {
+  CHECK(Tokens({.drafter = "dspark"}) == Tokens({.drafter = "none"}));
+}
+
+TEST_CASE("greedy text is the same at batch 1 and 16", "[batch]") {
+  const auto alone = Tokens({.drafter = "none", .batch = 1});
+  CHECK(Tokens({.drafter = "none", .batch = 16}) == alone);
+  CHECK(Tokens({.drafter = "dspark", .batch = 16}) == alone);
+}
+
+TEST_CASE("greedy text is the same for prefill chunks of 1, 16 and the whole prompt", "[chunk]") {
+  const auto whole = Tokens({.drafter = "dspark", .batch = 16});
+  CHECK(Tokens({.drafter = "dspark", .batch = 16, .chunk = 16}) == whole);
+  CHECK(Tokens({.drafter = "dspark", .batch = 16, .chunk = 1}) == whole);
+  CHECK(Tokens({.drafter = "none", .batch = 16, .chunk = 1}) == whole);
+}
+
+TEST_CASE("greedy text is the same from replayed graphs and from eager steps", "[graph]") {
+  CHECK(Tokens({.drafter = "dspark", .batch = 16, .graphs = false}) ==
+        Tokens({.drafter = "dspark", .batch = 16, .graphs = true}));
+}
+
+TEST_CASE("greedy text is the same with and without the drafter in every cache dtype", "[cache]") {
+  for (const CacheDtype dtype : {CacheDtype::kBf16, CacheDtype::kFp8}) {
+    INFO(CacheDtypeName(dtype));
+    CHECK(Tokens({.drafter = "dspark", .batch = 16, .cache = dtype}) ==
+          Tokens({.drafter = "none", .batch = 16, .cache = dtype}));
+  }
+}
+
+TEST_CASE("greedy text is the same for every draft length", "[length]") {
+  const auto plain = Tokens({.drafter = "none", .batch = 16});
+  for (const int32_t k : {1, 3}) {
+    INFO("draft length " << k);
+    CHECK(Tokens({.drafter = "dspark", .batch = 16, .draft_length = k}) == plain);
+  }
+}
+
+}  // namespace
+}  // namespace firesteel

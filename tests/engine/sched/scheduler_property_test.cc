@@ -1,0 +1,177 @@
+// Random traffic against the toy model's plain greedy continuation, with fixed seeds.
+#include <algorithm>
+#include <random>
+
+#include "kernels/core/math.h"
+#include "tests/engine/sched/scheduler_harness.h"
+
+namespace firesteel {
+namespace {
+
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : engine_(seed) {}
+  int32_t Roll(int32_t low, int32_t high) {
+    return low + static_cast<int32_t>(engine_() % static_cast<uint64_t>(high - low + 1));
+  }
+  bool Chance(int32_t percent) { return Roll(1, 100) <= percent; }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+struct Scenario {
+  ScriptedRankOptions rank;
+  SchedulerConfig config;
+};
+
+Scenario RandomScenario(Dice* dice) {
+  Scenario scenario;
+  RankInfo& info = scenario.rank.info;
+  info.draft_length = dice->Roll(0, 5);
+  info.model.vocab_size = dice->Roll(5, 40);
+  info.model.max_model_len = dice->Roll(10, 70);
+  info.cache.lookahead_tokens = dice->Chance(25) ? 0 : dice->Roll(0, 6);
+  info.cache.groups.clear();
+  info.num_blocks.clear();
+  info.limits.max_sequences = dice->Roll(1, 6);
+  const int32_t num_groups = dice->Roll(1, 3);
+  for (int32_t g = 0; g < num_groups; ++g) {
+    CacheGroupSpec group;
+    group.name = "g";
+    group.name += std::to_string(g);
+    group.block_tokens = dice->Roll(1, 9);
+    group.retained_tokens = g == 0 ? 0 : dice->Roll(1, 12);
+    // From barely one sequence to nearly all slots at full length.
+    const int32_t one =
+        CeilDiv(info.model.max_model_len + info.cache.lookahead_tokens, group.block_tokens);
+    info.num_blocks.push_back(dice->Chance(60) ? one + dice->Roll(0, one)
+                                               : one * info.limits.max_sequences);
+    info.cache.groups.push_back(group);
+  }
+  info.limits.max_rows = info.draft_length + 1 + dice->Roll(0, 40);
+  info.limits.max_appends = dice->Chance(70) ? 400 : 1;
+  scenario.rank.draft_accuracy = dice->Roll(0, 4) * 0.25;
+  scenario.rank.draft_seed = static_cast<uint64_t>(dice->Roll(1, 1000));
+  scenario.config = ToyConfig(info);
+  scenario.config.prefill_chunk = dice->Roll(1, 24);
+  scenario.config.max_batched_tokens =
+      info.draft_length + 1 + (dice->Chance(40) ? dice->Roll(0, 3) : dice->Roll(0, 40));
+  scenario.config.graphs = dice->Chance(50);
+  // Where room for block appends is scarce, it is the least that a config may have.
+  while (!scenario.config.Validate().ok()) ++scenario.config.limits.max_appends;
+  info.limits = scenario.config.limits;
+  return scenario;
+}
+
+Request RandomRequest(Dice* dice, uint64_t id, const RankInfo& info) {
+  Request request;
+  request.id = RequestId{id};
+  const int32_t prompt_length = dice->Roll(1, info.model.max_model_len - 1);
+  for (int32_t i = 0; i < prompt_length; ++i) {
+    request.prompt.push_back(dice->Roll(0, info.model.vocab_size - 1));
+  }
+  if (dice->Chance(60)) request.stop_tokens = {dice->Roll(0, info.model.vocab_size - 1)};
+  request.sampling.ignore_eos = dice->Chance(20);
+  request.sampling.seed = static_cast<uint64_t>(dice->Roll(0, 1 << 20));
+  request.sampling.temperature = 0.0F;
+  request.sampling.max_tokens = dice->Roll(1, 50);
+  return request;
+}
+
+struct Totals {
+  int64_t preemptions = 0;
+  int64_t aborted_in_flight = 0;
+  int64_t stops_in_block = 0;
+  int64_t completed = 0;
+};
+
+void CheckOutputs(SchedulerHarness* harness, const std::map<uint64_t, Request>& requests,
+                  const RankInfo& info, Totals* totals) {
+  int64_t tokens = 0;
+  int64_t accepted = 0;
+  for (const auto& [id, request] : requests) {
+    INFO("request " << id);
+    const Received& received = harness->received(id);
+    const ToyOutput expected =
+        ToyContinuation(request, info.model.vocab_size, info.model.max_model_len);
+    tokens += static_cast<int64_t>(received.tokens.size());
+    for (const TokenEvent& event : received.events) {
+      accepted += event.accepted;
+      CHECK(event.accepted <= static_cast<int32_t>(event.tokens.size()));
+      CHECK(event.accepted <= event.drafted);
+    }
+    if (received.finish == FinishReason::kAborted) {
+      REQUIRE(received.tokens.size() <= expected.tokens.size());
+      CHECK(std::equal(received.tokens.begin(), received.tokens.end(), expected.tokens.begin()));
+      continue;
+    }
+    ++totals->completed;
+    CHECK(received.tokens == expected.tokens);
+    CHECK(received.finish == expected.finish);
+    const TokenEvent& last = received.events.back();
+    if (last.finish == FinishReason::kStop &&
+        last.accepted == static_cast<int32_t>(last.tokens.size())) {
+      ++totals->stops_in_block;
+    }
+  }
+  const EngineStats stats = harness->scheduler().stats();
+  CHECK(stats.generation_tokens == tokens);
+  CHECK(stats.accepted_tokens == accepted);
+  CHECK(stats.requests_running == 0);
+  CHECK(stats.requests_waiting == 0);
+  CHECK(stats.blocks_free == stats.blocks_total);
+  totals->preemptions += stats.preemptions;
+}
+
+void RunScenario(uint64_t seed, Totals* totals) {
+  Dice dice(seed);
+  const Scenario scenario = RandomScenario(&dice);
+  const RankInfo& info = scenario.rank.info;
+  SchedulerHarness harness(scenario.config, scenario.rank);
+  std::map<uint64_t, Request> requests;
+  const uint64_t count = 30;
+  uint64_t next_id = 1;
+  const int32_t arrival_percent = dice.Roll(5, 90);
+  const int32_t abort_percent = dice.Chance(50) ? 0 : dice.Roll(1, 10);
+  while (true) {
+    while (next_id <= count && dice.Chance(arrival_percent)) {
+      const Request request = RandomRequest(&dice, next_id, info);
+      const Status status = harness.Submit(request);
+      if (status.ok()) requests[next_id] = request;
+      ++next_id;
+    }
+    const auto maybe_abort = [&] {
+      if (!dice.Chance(abort_percent)) return false;
+      const auto id = static_cast<uint64_t>(dice.Roll(1, static_cast<int32_t>(count)));
+      const bool live = harness.scheduler().table().Find(RequestId{id}) != nullptr;
+      harness.Abort(id);
+      return live;
+    };
+    maybe_abort();
+    if (harness.Plan()) {
+      if (maybe_abort()) ++totals->aborted_in_flight;
+      harness.Finish();
+    } else if (next_id > count) {
+      break;
+    }
+  }
+  CheckOutputs(&harness, requests, info, totals);
+}
+
+}  // namespace
+
+TEST_CASE("random traffic gets exactly the plain greedy continuation", "[sched][property]") {
+  Totals totals;
+  for (uint64_t seed = 1; seed <= 600; ++seed) {
+    INFO("scenario seed " << seed);
+    RunScenario(seed, &totals);
+  }
+  // The scenarios must reach what they are there for.
+  CHECK(totals.completed > 10000);
+  CHECK(totals.preemptions > 400);
+  CHECK(totals.aborted_in_flight > 100);
+  CHECK(totals.stops_in_block > 500);
+}
+
+}  // namespace firesteel
