@@ -15,12 +15,10 @@ Status GraphRunner::Capture(const StepShape& shape) {
 }
 
 void GraphRunner::Run(const StepShape& shape) {
-  const auto found = shape.captured ? graphs_.find(shape) : graphs_.end();
-  if (found == graphs_.end()) {
-    EnqueueStep(shape, program_);
-  } else {
-    found->second->Replay(program_.device.stream());
-  }
+  if (!shape.captured) return EnqueueStep(shape, program_);
+  const auto found = graphs_.find(shape);
+  FIRESTEEL_CHECK(found != graphs_.end(), "a decode shape is missing from the capture list");
+  found->second->Replay(program_.device.stream());
 }
 
 }  // namespace firesteel

@@ -1,5 +1,5 @@
-// Captured decode steps by shape. Shapes are captured the first time the start-up list names them; a step whose shape was
-// captured is replayed, any other runs eagerly.
+// Captured decode steps by shape. The list of shapes is walked once at start-up; afterwards a captured shape is replayed
+// and any other runs eagerly.
 #pragma once
 
 #include <map>
@@ -16,9 +16,9 @@ class GraphRunner {
   // REQUIRES: shape.captured.
   Status Capture(const StepShape& shape);
 
+  // REQUIRES: a shape that asks for a graph was captured.
   void Run(const StepShape& shape);
 
-  bool Has(const StepShape& shape) const { return graphs_.count(shape) != 0; }
   size_t num_graphs() const { return graphs_.size(); }
 
  private:

@@ -7,6 +7,7 @@
 #include "engine/exec/graph_runner.h"
 #include "engine/exec/memory_plan.h"
 #include "engine/exec/rank_state.h"
+#include "engine/plan/shape_table.h"
 #include "kernels/core/parallel_for.h"
 
 namespace firesteel {
@@ -49,6 +50,12 @@ Result<std::unique_ptr<RankState>> RankState::CreateOn(std::unique_ptr<Device> d
       StepProgram{*state->device_, *state->buffers_, target, drafter});
   state->graphs_ = std::make_unique<GraphRunner>(*state->program_);
 
+  const ShapeTable shapes(memory.plan, sizes.draft_length, options.graphs);
+  for (const StepShape& shape : shapes.CapturedShapes()) {
+    FIRESTEEL_RETURN_IF_ERROR(state->graphs_->Capture(shape));
+  }
+  state->arena_->Seal();
+
   RankInfo& info = state->info_;
   info.model.architecture = state->model_.config.architecture;
   info.model.vocab_size = target.spec().vocab;
@@ -73,10 +80,6 @@ Status RankState::RunStep(const StepPlan& plan, std::span<SequenceResult> result
   Stream& stream = device_->stream();
   const std::span<const std::byte> bytes = plan.bytes();
   stream.CopyToDevice(buffers_->plan(), bytes.data(), static_cast<int64_t>(bytes.size()));
-  // The first decode step of a shape captures it; the list of shapes is short and fixed by the shape table.
-  if (plan.shape().captured && !graphs_->Has(plan.shape())) {
-    FIRESTEEL_RETURN_IF_ERROR(graphs_->Capture(plan.shape()));
-  }
   graphs_->Run(plan.shape());
   const int64_t count = plan.header().num_sequences;
   stream.CopyToHost(results.data(), buffers_->meta().results,

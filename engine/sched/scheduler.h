@@ -19,6 +19,7 @@
 #include "engine/api/engine_stats.h"
 #include "engine/api/request.h"
 #include "engine/api/token_event.h"
+#include "engine/plan/shape_table.h"
 #include "engine/plan/step_plan.h"
 #include "engine/plan/step_result.h"
 #include "engine/sched/admission.h"
@@ -26,7 +27,6 @@
 #include "engine/sched/cache_manager.h"
 #include "engine/sched/scheduler_config.h"
 #include "engine/sched/sequence_table.h"
-#include "engine/sched/shape_table.h"
 #include "kernels/core/status.h"
 
 namespace firesteel {

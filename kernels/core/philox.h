@@ -48,9 +48,10 @@ FIRESTEEL_HOST_DEVICE inline PhiloxBlock DrawBlock(uint64_t seed, int64_t positi
                 static_cast<uint64_t>(position));
 }
 
-// Uniform in (0, 1): 24 bits, centred so that neither end is hit and log() is safe.
+// Uniform in (0, 1): 23 bits, centred so that neither end is hit and log() is safe. A 24th bit would make the largest
+// sum round up to 2^24, that is to 1.
 FIRESTEEL_HOST_DEVICE inline float UniformFromWord(uint32_t word) {
-  return (static_cast<float>(word >> 8) + 0.5F) * 0x1p-24F;
+  return (static_cast<float>(word >> 9) + 0.5F) * 0x1p-23F;
 }
 
 }  // namespace firesteel

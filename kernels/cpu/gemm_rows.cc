@@ -17,11 +17,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int64_t kGroup = 32;  // columns between two looks at a scale; every scale tile is a multiple of it
 constexpr int kTileOutputs = 4;
-constexpr int kTileRows = 4;
 
 using FloatTag = hn::ScalableTag<float>;
 using FloatVec = hn::Vec<FloatTag>;
 constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
+// Accumulators must stay in registers: 32 of them with AVX-512, 16 otherwise. Six rows are a verify step of K = 5.
+constexpr int kTileRows = kLanes >= 16 ? 6 : 3;
 
 // A loader yields weight columns of up to kTileOutputs rows as fp32 vectors. BeginGroup(c, g) is called before the
 // vectors of columns [g * kGroup, (g + 1) * kGroup) of row c; Load(c, i, k) yields the i-th vector of the group, at
@@ -186,7 +187,9 @@ void TileRows(Loader& loader, const float* const* x, float* const* y, int64_t ro
     case 1: return Tile<1, C>(loader, x, y, o, in);
     case 2: return Tile<2, C>(loader, x, y, o, in);
     case 3: return Tile<3, C>(loader, x, y, o, in);
-    default: return Tile<4, C>(loader, x, y, o, in);
+    case 4: return Tile<4, C>(loader, x, y, o, in);
+    case 5: return Tile<5, C>(loader, x, y, o, in);
+    default: return Tile<6, C>(loader, x, y, o, in);
   }
 }
 
@@ -273,7 +276,7 @@ namespace firesteel {
 HWY_EXPORT(GemmRowsImpl);
 
 namespace {
-// Decoding a tile into memory pays once it serves this many row blocks of four.
+// Decoding a tile into memory pays once it serves about three row blocks.
 constexpr int64_t kDecodeOnceRows = 12;
 constexpr int64_t kMinMultipliesPerWorker = 32768;
 }  // namespace

@@ -126,44 +126,55 @@ int64_t GatherKeys(const KvPages& pages, const SparseRows& rows, int64_t list, W
   return valid;
 }
 
+// One query row's heads [first_head, first_head + group) over gathered keys.
+void AttendGroup(const SparseAttentionArgs& a, int64_t row, int64_t first_head, int32_t group,
+                 const float* const* keys, int64_t count, float* scores, WorkerScratch& s) {
+  const size_t mark = s.Mark();
+  const bool narrow = a.q.dtype != DType::kF32;
+  float* q_buffer = narrow ? s.Floats(int64_t{a.heads} * a.head_dim) : nullptr;
+  const float* q =
+      ReadRow(a.q, row, int64_t{a.heads} * a.head_dim, q_buffer) + first_head * a.head_dim;
+  HWY_DYNAMIC_DISPATCH(ScoreImpl)(group, q, a.head_dim, keys, count, a.scale, scores);
+  float inverse[kHeadGroup];
+  for (int32_t h = 0; h < group; ++h) {
+    inverse[h] = Softmax(scores + h * count, count, a.sink[first_head + h]);
+  }
+  const int64_t group_width = int64_t{group} * a.head_dim;
+  Rows slice = a.out;
+  slice.data = static_cast<std::byte*>(a.out.data) +
+               first_head * a.head_dim * DTypeBytes(a.out.dtype);
+  float* out_buffer = a.out.dtype == DType::kF32 ? nullptr : s.Floats(group_width);
+  float* out = WritableRow(slice, row, out_buffer);
+  HWY_DYNAMIC_DISPATCH(WeightImpl)(group, scores, keys, count, a.head_dim, inverse, out);
+  FinishRow(slice, row, group_width, out);
+  s.Rewind(mark);
+}
+
 }  // namespace
 
 void SparseAttentionCpu(Stream& stream, const SparseAttentionArgs& a) {
   const int32_t group = a.heads % kHeadGroup == 0 ? kHeadGroup : 1;
   const int64_t groups = a.heads / group;
-  const int64_t group_width = int64_t{group} * a.head_dim;
-  const int64_t items = Min(*a.live, a.rows) * groups;
-  PoolOf(stream).Run(items, 1, [&](int64_t begin, int64_t end, WorkerScratch& s) {
-    float* q_buffer = s.Floats(int64_t{a.heads} * a.head_dim);
-    float* out_buffer = s.Floats(int64_t{a.heads} * a.head_dim);
-    const size_t mark = s.Mark();
+  const int64_t rows = Min(*a.live, a.rows);
+  const int64_t lists = CeilDiv<int64_t>(rows, a.rows_per_list);
+  // A work item gathers and decodes one list's keys once. With few lists the heads are split over items as well.
+  const int64_t splits = lists < 2 * PoolOf(stream).threads() ? groups : 1;
+  PoolOf(stream).Run(lists * splits, 1, [&](int64_t begin, int64_t end, WorkerScratch& s) {
     for (int64_t item = begin; item < end; ++item) {
-      s.Rewind(mark);
-      const int64_t row = item / groups;
-      const int64_t first_head = item % groups * group;
-      const int64_t list = row / a.rows_per_list;
+      s.Reset();
+      const int64_t list = item / splits;
       const bool has_extra = a.extra_rows.valid != nullptr;
-      const int64_t most =
-          a.window_rows.valid[list] + (has_extra ? a.extra_rows.valid[list] : 0);
-      auto** keys = reinterpret_cast<const float**>(s.Bytes(Max<int64_t>(most, 1) * 8));
-      float* scores = s.Floats(Max<int64_t>(most, 1) * group);
+      const int64_t most = Max<int64_t>(
+          a.window_rows.valid[list] + (has_extra ? a.extra_rows.valid[list] : 0), 1);
+      auto** keys = reinterpret_cast<const float**>(s.Bytes(most * 8));
+      float* scores = s.Floats(most * group);
       int64_t count = GatherKeys(a.window, a.window_rows, list, s, keys);
       if (has_extra) count += GatherKeys(a.extra, a.extra_rows, list, s, keys + count);
-      const float* q = ReadRow(a.q, row, int64_t{a.heads} * a.head_dim, q_buffer) +
-                       first_head * a.head_dim;
-      HWY_DYNAMIC_DISPATCH(ScoreImpl)(group, q, a.head_dim, keys, count, a.scale, scores);
-      float inverse[kHeadGroup];
-      for (int32_t h = 0; h < group; ++h) {
-        inverse[h] = Softmax(scores + h * count, count, a.sink[first_head + h]);
-      }
-      float* out = a.out.dtype == DType::kF32
-                       ? WritableRow(a.out, row, nullptr) + first_head * a.head_dim
-                       : out_buffer;
-      HWY_DYNAMIC_DISPATCH(WeightImpl)(group, scores, keys, count, a.head_dim, inverse, out);
-      if (a.out.dtype != DType::kF32) {
-        Rows slice = a.out;
-        slice.data = static_cast<uint16_t*>(a.out.data) + first_head * a.head_dim;
-        FinishRow(slice, row, group_width, out);
+      const int64_t last_row = Min(rows, (list + 1) * a.rows_per_list);
+      for (int64_t row = list * a.rows_per_list; row < last_row; ++row) {
+        for (int64_t g = item % splits; g < groups; g += splits) {
+          AttendGroup(a, row, g * group, group, keys, count, scores, s);
+        }
       }
     }
   });

@@ -1,4 +1,4 @@
-#include "engine/sched/shape_table.h"
+#include "engine/plan/shape_table.h"
 
 #include "tests/support/catch.h"
 

@@ -14,7 +14,7 @@
 
 namespace firesteel {
 
-struct LiveCounts {
+struct StepDemand {
   int32_t sequences = 0;
   int32_t rows = 0;
   int32_t logit_rows = 0;
@@ -28,7 +28,10 @@ class ShapeTable {
   std::span<const int32_t> sequence_sizes() const { return sequence_sizes_; }  // ascending
 
   // REQUIRES: 1 <= live.sequences <= limits.max_sequences, live.rows <= limits.max_rows.
-  StepShape ShapeFor(const LiveCounts& live) const;
+  StepShape ShapeFor(const StepDemand& live) const;
+
+  // Every captured shape that ShapeFor can return: the list that ranks walk at start-up. Empty without graphs.
+  std::vector<StepShape> CapturedShapes() const;
 
  private:
   PlanLimits limits_;

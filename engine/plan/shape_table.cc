@@ -1,4 +1,4 @@
-#include "engine/sched/shape_table.h"
+#include "engine/plan/shape_table.h"
 
 #include <algorithm>
 
@@ -21,7 +21,7 @@ ShapeTable::ShapeTable(const PlanLimits& limits, int32_t draft_length, bool grap
   sequence_sizes_.push_back(limits.max_sequences);
 }
 
-StepShape ShapeTable::ShapeFor(const LiveCounts& live) const {
+StepShape ShapeTable::ShapeFor(const StepDemand& live) const {
   FIRESTEEL_DCHECK(live.sequences >= 1 && live.sequences <= limits_.max_sequences &&
                        live.rows <= limits_.max_rows,
                    "live counts exceed the plan's limits");
@@ -38,6 +38,15 @@ StepShape ShapeTable::ShapeFor(const LiveCounts& live) const {
   shape.rows = Min(RoundUp(live.rows, kRowMultiple), limits_.max_rows);
   shape.logit_rows = Min(full_rows, shape.rows);
   return shape;
+}
+
+std::vector<StepShape> ShapeTable::CapturedShapes() const {
+  std::vector<StepShape> shapes;
+  for (const int32_t size : sequence_sizes_) {
+    const StepShape shape = ShapeFor({size, size, size, true});
+    if (shape.captured) shapes.push_back(shape);
+  }
+  return shapes;
 }
 
 }  // namespace firesteel
