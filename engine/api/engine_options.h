@@ -32,6 +32,7 @@ struct EngineOptions {
   int32_t max_model_len = 0;        // positions; 0: the checkpoint's max_position_embeddings
   int64_t cache_tokens = 0;         // capacity of the context cache; 0: max_sequences full-length sequences or 1 GiB
   int32_t max_queue = 256;          // requests waiting for a slot; more are refused
+  bool prefix_cache = true;         // share the caches of equal prompt beginnings; false: recompute them
   bool graphs = true;               // replay captured steps; false: run every step eagerly
 
   Status Validate() const;

@@ -26,6 +26,9 @@ class Drafter {
 
   // Bytes that one block of the window group costs the draft stages.
   virtual int64_t window_bytes_per_block(int32_t block_tokens) const = 0;
+
+  // Of the proposing pass over draft rows; the shared LM head included, the Markov table once per drafted token.
+  virtual WeightTraffic weight_traffic() const = 0;
   virtual void Bind(DeviceArena& arena, const StepLimits& limits,
                     const TargetModel::Caches& caches) = 0;
 

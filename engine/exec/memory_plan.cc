@@ -10,8 +10,8 @@ namespace {
 
 constexpr int64_t kDefaultCacheBytes = int64_t{1} << 30;
 
-// Context blocks when the user gives no capacity: every slot at full length, but at most kDefaultCacheBytes and at least
-// one sequence of full length.
+// Context blocks when the user gives no capacity: every slot at full length, but at most kDefaultCacheBytes, the windows of
+// cached prefixes included, and at least one sequence of full length.
 int64_t DefaultContextBlocks(const EngineOptions& options, int32_t positions,
                              int64_t bytes_per_block) {
   const int64_t per_sequence = CeilDiv(positions, kContextBlockTokens);
@@ -30,8 +30,7 @@ Result<MemoryPlan> PlanMemory(const EngineOptions& options, const TargetModel& t
   m.max_model_len = options.max_model_len == 0 ? spec.max_positions : options.max_model_len;
   if (m.max_model_len > spec.max_positions) {
     return InvalidArgument("max-model-len is " + std::to_string(m.max_model_len) +
-                           ", the checkpoint allows at most " +
-                           std::to_string(spec.max_positions));
+                           ", the checkpoint allows at most " + std::to_string(spec.max_positions));
   }
   // A verify step writes the anchor and K drafts, then the next block sits behind up to K + 1 newly committed tokens.
   m.cache.lookahead_tokens = draft.draft_length + 1 + draft.block_rows;
@@ -39,9 +38,15 @@ Result<MemoryPlan> PlanMemory(const EngineOptions& options, const TargetModel& t
 
   const int32_t verify_rows = draft.draft_length + 1;
   m.plan.max_sequences = options.max_sequences;
-  m.plan.max_rows = RoundUp(
-      std::max(options.max_batched_tokens, options.max_sequences * verify_rows), 16);
-  m.plan.max_appends = 4 * CeilDiv(m.plan.max_rows, kWindowBlockTokens) + 16 * options.max_sequences;
+  m.plan.max_rows =
+      RoundUp(std::max(options.max_batched_tokens, options.max_sequences * verify_rows), 16);
+  m.plan.max_appends =
+      4 * CeilDiv(m.plan.max_rows, kWindowBlockTokens) + 16 * options.max_sequences;
+  if (options.prefix_cache) {
+    // A slot that starts behind a cached prefix announces all of its blocks in one step.
+    m.plan.max_appends += CeilDiv(m.positions, kContextBlockTokens) +
+                          CeilDiv(spec.window_tokens, kWindowBlockTokens) + 1;
+  }
   m.step.rows = m.plan.max_rows;
   m.step.sequences = m.plan.max_sequences;
   m.step.logit_rows = options.max_sequences * verify_rows;
@@ -49,17 +54,22 @@ Result<MemoryPlan> PlanMemory(const EngineOptions& options, const TargetModel& t
   const int64_t context_bytes = target.context_bytes_per_block(kContextBlockTokens);
   const int64_t window_bytes = target.window_bytes_per_block(kWindowBlockTokens) +
                                drafter.window_bytes_per_block(kWindowBlockTokens);
-  m.cache.groups = {
-      {"context", kContextBlockTokens, context_bytes, 0},
-      {"window", kWindowBlockTokens, window_bytes, spec.window_tokens}};
+  m.cache.groups = {{"context", kContextBlockTokens, context_bytes, 0},
+                    {"window", kWindowBlockTokens, window_bytes, spec.window_tokens}};
+  // A prefix can be resumed where its window is cached. Window blocks cost several times what the context blocks of the
+  // same tokens do, so there is room for the windows of every other context block: as many window blocks as context blocks.
+  const int64_t cached_windows = options.prefix_cache ? 1 : 0;  // window blocks per context block
   const int64_t context_blocks =
-      options.cache_tokens > 0 ? CeilDiv<int64_t>(options.cache_tokens, kContextBlockTokens)
-                               : DefaultContextBlocks(options, m.positions, context_bytes);
+      options.cache_tokens > 0
+          ? CeilDiv<int64_t>(options.cache_tokens, kContextBlockTokens)
+          : DefaultContextBlocks(options, m.positions,
+                                 context_bytes + cached_windows * window_bytes);
   // What every slot needs at once for its window and look-ahead, and what one step of prefill rows adds.
   const int64_t window_per_slot =
       CeilDiv(spec.window_tokens + m.cache.lookahead_tokens, kWindowBlockTokens) + 2;
   const int64_t window_blocks = window_per_slot * options.max_sequences +
-                                CeilDiv(m.plan.max_rows, kWindowBlockTokens);
+                                CeilDiv(m.plan.max_rows, kWindowBlockTokens) +
+                                cached_windows * context_blocks;
   m.num_blocks = {CheckedCast<int32_t>(context_blocks), CheckedCast<int32_t>(window_blocks)};
 
   m.caches.context_blocks = m.num_blocks[kContextGroup];

@@ -14,13 +14,15 @@ namespace firesteel {
 
 inline constexpr int32_t kContextGroup = 0;
 inline constexpr int32_t kWindowGroup = 1;
+// The prefix cache shares whole context blocks and the window blocks before their end.
 // A context block is a multiple of every compression ratio, so that no group of tokens straddles two blocks.
 inline constexpr int32_t kContextBlockTokens = 128;
 inline constexpr int32_t kWindowBlockTokens = 64;
 
 struct MemoryPlan {
   int32_t max_model_len = 0;
-  int32_t positions = 0;  // max_model_len + look-ahead: rows of the rope tables, reach of the block tables
+  int32_t positions =
+      0;  // max_model_len + look-ahead: rows of the rope tables, reach of the block tables
   PlanLimits plan;
   StepLimits step;
   CacheSpec cache;

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/exec/backend.h"
 #include "engine/exec/graph_runner.h"
@@ -85,6 +86,12 @@ Status RankState::RunStep(const StepPlan& plan, std::span<SequenceResult> result
   stream.CopyToHost(results.data(), buffers_->meta().results,
                     count * static_cast<int64_t>(sizeof(SequenceResult)));
   return stream.Synchronize();
+}
+
+void RankState::RewindForTiming(int32_t sequences, int32_t length) {
+  const std::vector<int32_t> lengths(static_cast<size_t>(sequences), length);
+  device_->stream().CopyToDevice(buffers_->meta().slots.length, lengths.data(),
+                                 sequences * static_cast<int64_t>(sizeof(int32_t)));
 }
 
 namespace {

@@ -27,6 +27,10 @@ class RankState {
   const RankInfo& info() const { return info_; }
   Status RunStep(const StepPlan& plan, std::span<SequenceResult> results);
 
+  // Puts slots [0, sequences) back to `length` committed positions; only for timing, when nothing is served.
+  void RewindForTiming(int32_t sequences, int32_t length);
+  bool graphs_enabled() const { return graphs_->num_graphs() > 0; }
+
   StepProgram& program() { return *program_; }
   StepBuffers& buffers() { return *buffers_; }
   TargetModel& target() { return *model_.target; }

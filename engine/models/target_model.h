@@ -30,6 +30,17 @@ struct TargetSpec {
   std::vector<bool> list_all_entries;    // per ratio: some layer reads every visible entry
 };
 
+// Weight bytes of one pass, for floors: a pass of n rows reads `dense` once and at most min(n * experts_per_row, experts)
+// experts per layer.
+struct WeightTraffic {
+  int64_t dense_bytes = 0;
+  int64_t dense_parameters = 0;  // per row: 2 FLOP each
+  int64_t expert_bytes = 0;      // one expert, summed over the layers
+  int64_t expert_parameters = 0;
+  int32_t experts = 0;
+  int32_t experts_per_row = 0;
+};
+
 class TargetModel {
  public:
   virtual ~TargetModel() = default;
@@ -38,6 +49,8 @@ class TargetModel {
   // Bytes that one block of each cache group costs this model (context, window).
   virtual int64_t context_bytes_per_block(int32_t block_tokens) const = 0;
   virtual int64_t window_bytes_per_block(int32_t block_tokens) const = 0;
+
+  virtual WeightTraffic weight_traffic() const = 0;
 
   struct Caches {
     int32_t context_blocks = 0;

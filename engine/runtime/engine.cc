@@ -189,6 +189,7 @@ Result<std::unique_ptr<Engine>> CreateEngineOn(RankFactory make_rank,
   config.prefill_chunk = options.prefill_chunk;
   config.max_queue = options.max_queue;
   config.graphs = options.graphs;
+  config.prefix_cache = options.prefix_cache;
   FIRESTEEL_RETURN_IF_ERROR(config.Validate());
   return std::unique_ptr<Engine>(
       std::make_unique<ThreadedEngine>(std::move(wake), std::move(rank), config));

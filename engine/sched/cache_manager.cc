@@ -23,12 +23,13 @@ int64_t BlocksToHold(const CacheGroupSpec& group, int32_t lookahead_tokens, int6
 }
 
 CacheManager::CacheManager(const CacheSpec& spec, std::span<const int32_t> num_blocks,
-                           int32_t num_slots)
-    : spec_(spec), num_slots_(num_slots) {
+                           int32_t num_slots, bool prefix_cache, PrefixIndex::HashFunction hash)
+    : spec_(spec), num_slots_(num_slots), chains_(static_cast<size_t>(num_slots)) {
   FIRESTEEL_CHECK(num_blocks.size() == spec.groups.size(), "one pool per cache group");
   pools_.reserve(num_blocks.size());
   for (const int32_t count : num_blocks) pools_.emplace_back(count);
   tables_.resize(spec.groups.size() * static_cast<size_t>(num_slots));
+  if (prefix_cache) index_.emplace(spec, num_blocks, hash);
 }
 
 const CacheManager::BlockTable& CacheManager::table(int32_t group, SlotId slot) const {
@@ -58,7 +59,7 @@ int32_t CacheManager::RowsThatFit(SlotId slot, int32_t committed_length) const {
   int64_t rows = std::numeric_limits<int32_t>::max();
   for (int32_t g = 0; g < num_groups(); ++g) {
     const BlockTable& t = table(g, slot);
-    const int32_t old = FirstRetainedEntry(g, slot, committed_length) - t.first_mapped;
+    const int32_t old = CountReleasable(g, slot, committed_length);
     const int64_t entries = static_cast<int64_t>(t.blocks.size()) + pool(g).num_free() + old;
     const int64_t positions = entries * spec_.groups[static_cast<size_t>(g)].block_tokens;
     rows = std::min(rows, positions - spec_.lookahead_tokens - committed_length);
@@ -66,13 +67,36 @@ int32_t CacheManager::RowsThatFit(SlotId slot, int32_t committed_length) const {
   return CheckedCast<int32_t>(rows);
 }
 
+// Old blocks that nobody else maps.
+int32_t CacheManager::CountReleasable(int32_t group, SlotId slot, int32_t committed_length) const {
+  const BlockTable& t = table(group, slot);
+  const auto first = t.blocks.begin() + t.first_mapped;
+  const auto end = t.blocks.begin() + FirstRetainedEntry(group, slot, committed_length);
+  return static_cast<int32_t>(
+      std::count_if(first, end, [&](BlockId block) { return pool(group).references(block) == 1; }));
+}
+
 int32_t CacheManager::AppendsToReserve(SlotId slot, int32_t length_upper_bound) const {
   int32_t count = 0;
   for (int32_t g = 0; g < num_groups(); ++g) {
-    const int32_t entries = static_cast<int32_t>(table(g, slot).blocks.size());
-    count += Max(0, EntriesFor(g, length_upper_bound) - entries);
+    const BlockTable& t = table(g, slot);
+    const int32_t entries = static_cast<int32_t>(t.blocks.size());
+    const int32_t announced = Max(t.num_announced, t.first_mapped);
+    count += Max(entries, EntriesFor(g, length_upper_bound)) - announced;
   }
   return count;
+}
+
+BlockId CacheManager::Take(int32_t group) {
+  BlockPool& pool = pools_[static_cast<size_t>(group)];
+  if (pool.num_vacant() == 0) {
+    left_index_.clear();
+    index_->Forget(group, pool.OldestCached(), &left_index_);
+    for (const PrefixIndex::GroupBlock& left : left_index_) {
+      pools_[static_cast<size_t>(left.group)].ClearCached(left.block);
+    }
+  }
+  return pool.Allocate();
 }
 
 int32_t CacheManager::AppendsToReleaseOld(SlotId slot, int32_t committed_length) const {
@@ -87,14 +111,15 @@ void CacheManager::Reserve(SlotId slot, int32_t length_upper_bound, AppendList* 
   for (int32_t g = 0; g < num_groups(); ++g) {
     BlockTable& t = MutableTable(g, slot);
     const int32_t entries = EntriesFor(g, length_upper_bound);
-    while (static_cast<int32_t>(t.blocks.size()) < entries) {
-      const BlockId block = pools_[static_cast<size_t>(g)].Allocate();
+    while (static_cast<int32_t>(t.blocks.size()) < entries) t.blocks.push_back(Take(g));
+    const int32_t mapped = static_cast<int32_t>(t.blocks.size());
+    for (int32_t i = Max(t.num_announced, t.first_mapped); i < mapped; ++i) {
       list->Add({.group = g,
                  .slot = slot.value,
-                 .index = static_cast<int32_t>(t.blocks.size()),
-                 .block = block.value});
-      t.blocks.push_back(block);
+                 .index = i,
+                 .block = t.blocks[static_cast<size_t>(i)].value});
     }
+    t.num_announced = mapped;
   }
 }
 
@@ -114,12 +139,84 @@ void CacheManager::ReleaseOld(SlotId slot, int32_t committed_length, AppendList*
 void CacheManager::ReleaseAll(SlotId slot) {
   for (int32_t g = 0; g < num_groups(); ++g) {
     BlockTable& t = MutableTable(g, slot);
-    for (size_t i = static_cast<size_t>(t.first_mapped); i < t.blocks.size(); ++i) {
-      pools_[static_cast<size_t>(g)].Release(t.blocks[i]);
+    // The end of a prefix is given up before its beginning, without which the end is of no use.
+    while (static_cast<int32_t>(t.blocks.size()) > t.first_mapped) {
+      pools_[static_cast<size_t>(g)].Release(t.blocks.back());
+      t.blocks.pop_back();
     }
     t.blocks.clear();
     t.first_mapped = 0;
+    t.num_announced = 0;
   }
+  chains_[static_cast<size_t>(slot.value)] = Chain{};
+}
+
+PrefixHit CacheManager::Lookup(std::span<const int32_t> tokens, int32_t max_records) const {
+  return index_.has_value() ? index_->Match(tokens, max_records) : PrefixHit{};
+}
+
+int32_t CacheManager::NumHeld(const PrefixHit& hit, int32_t group) const {
+  if (hit.length == 0) return 0;
+  const int32_t per_unit = index_->blocks_per_unit(group);
+  const int32_t end = hit.length / index_->block_tokens() * per_unit;
+  int32_t count = 0;
+  for (int32_t i = index_->FirstEntry(group, hit.length); i < end; ++i) {
+    const int32_t node = hit.path[static_cast<size_t>(i / per_unit)];
+    count += pool(group).references(index_->block(node, group, i % per_unit)) > 0 ? 1 : 0;
+  }
+  return count;
+}
+
+void CacheManager::Attach(SlotId slot, const PrefixHit& hit) {
+  if (hit.length == 0) return;
+  const int32_t units = hit.length / index_->block_tokens();
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    BlockTable& t = MutableTable(g, slot);
+    FIRESTEEL_CHECK(t.blocks.empty(), "the slot maps blocks already");
+    const int32_t per_unit = index_->blocks_per_unit(g);
+    t.first_mapped = index_->FirstEntry(g, hit.length);
+    t.blocks.assign(static_cast<size_t>(t.first_mapped), BlockId{});
+    for (int32_t i = t.first_mapped; i < units * per_unit; ++i) {
+      const int32_t node = hit.path[static_cast<size_t>(i / per_unit)];
+      const BlockId block = index_->block(node, g, i % per_unit);
+      pools_[static_cast<size_t>(g)].Acquire(block);
+      t.blocks.push_back(block);
+    }
+  }
+  chains_[static_cast<size_t>(slot.value)] = {index_->RefTo(hit.path.back()), units};
+}
+
+void CacheManager::Commit(SlotId slot, std::span<const int32_t> tokens) {
+  if (!index_.has_value()) return;
+  Chain& chain = chains_[static_cast<size_t>(slot.value)];
+  const int32_t unit = index_->block_tokens();
+  const int32_t complete = static_cast<int32_t>(tokens.size()) / unit;
+  if (chain.units >= complete) return;
+  // Another sequence computed the same prefix first, and its blocks, which the index names, were evicted since.
+  if (!index_->Contains(chain.last)) chain = Chain{};
+  for (; chain.units < complete; ++chain.units) {
+    const std::span<const int32_t> part = tokens.subspan(
+        static_cast<size_t>(chain.units) * static_cast<size_t>(unit), static_cast<size_t>(unit));
+    chain.last = index_->RefTo(IndexUnit(slot, chain.last.node, chain.units, part));
+  }
+}
+
+// The node of a unit. A new one takes the slot's blocks; one that is there keeps its own and takes those that it misses.
+int32_t CacheManager::IndexUnit(SlotId slot, int32_t parent, int32_t depth,
+                                std::span<const int32_t> tokens) {
+  int32_t node = index_->Find(parent, tokens);
+  if (node < 0) node = index_->Insert(parent, tokens);
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    const BlockTable& t = table(g, slot);
+    const int32_t per_unit = index_->blocks_per_unit(g);
+    for (int32_t piece = 0; piece < per_unit; ++piece) {
+      const BlockId block = t.blocks[static_cast<size_t>(depth * per_unit + piece)];
+      if (!block.valid() || index_->block(node, g, piece).valid()) continue;
+      index_->SetBlock(node, g, piece, block);
+      pools_[static_cast<size_t>(g)].SetCached(block);
+    }
+  }
+  return node;
 }
 
 }  // namespace firesteel

@@ -66,6 +66,22 @@ Status CheckQueue(const Scheduler& scheduler) {
   return Status::Ok();
 }
 
+// An indexed block sits at its place in the table, and the sequence's tokens are those it is indexed under.
+Status CheckContent(const Scheduler& scheduler, int32_t group, SlotId slot, int32_t entry) {
+  const PrefixIndex* index = scheduler.cache().prefix_index();
+  if (index == nullptr) return Status::Ok();
+  const BlockId block = scheduler.cache().table(group, slot).blocks[static_cast<size_t>(entry)];
+  const PrefixIndex::Place place = index->PlaceOf(group, block);
+  if (place.node < 0) return Status::Ok();
+  const Sequence& sequence = *scheduler.table().at(slot);
+  if (place.depth * index->blocks_per_unit(group) + place.piece != entry ||
+      !index->Spells(place.node, sequence.committed_tokens())) {
+    return Broken(Name(sequence) + " maps block " + std::to_string(block.value) + " of group " +
+                  std::to_string(group) + ", which is indexed under other tokens");
+  }
+  return Status::Ok();
+}
+
 Status CheckTable(const Scheduler& scheduler, int32_t group, SlotId slot,
                   std::vector<int32_t>* mapped) {
   const CacheManager::BlockTable& table = scheduler.cache().table(group, slot);
@@ -79,8 +95,36 @@ Status CheckTable(const Scheduler& scheduler, int32_t group, SlotId slot,
     const bool released = i < static_cast<size_t>(table.first_mapped);
     if (released == block.valid()) return Broken(where + " maps the wrong entries");
     if (released) continue;
-    if (++(*mapped)[static_cast<size_t>(block.value)] > 1) {
+    if (++(*mapped)[static_cast<size_t>(block.value)] > 1 &&
+        !scheduler.cache().pool(group).cached(block)) {
       return Broken(where + " shares block " + std::to_string(block.value));
+    }
+    FIRESTEEL_RETURN_IF_ERROR(CheckContent(scheduler, group, slot, static_cast<int32_t>(i)));
+  }
+  return Status::Ok();
+}
+
+// Free blocks are vacant or idle in the index, never both, and the index and the pool agree on which.
+Status CheckPool(const CacheManager& cache, int32_t group) {
+  const BlockPool& pool = cache.pool(group);
+  const std::string where = "group " + std::to_string(group) + ", block ";
+  std::vector<bool> vacant(static_cast<size_t>(pool.num_blocks()), false);
+  for (const BlockId block : pool.vacant()) {
+    if (pool.references(block) > 0 || pool.cached(block) ||
+        vacant[static_cast<size_t>(block.value)]) {
+      return Broken(where + std::to_string(block.value) + " is vacant, but in use");
+    }
+    vacant[static_cast<size_t>(block.value)] = true;
+  }
+  for (int32_t b = 0; b < pool.num_blocks(); ++b) {
+    const BlockId block{b};
+    const bool indexed =
+        cache.prefix_index() != nullptr && cache.prefix_index()->PlaceOf(group, block).node >= 0;
+    if (indexed != pool.cached(block)) {
+      return Broken(where + std::to_string(b) + " differs between the pool and the index");
+    }
+    if (pool.references(block) == 0 && !indexed && !vacant[static_cast<size_t>(b)]) {
+      return Broken(where + std::to_string(b) + " is lost");
     }
   }
   return Status::Ok();
@@ -109,8 +153,9 @@ Status CheckBlocks(const Scheduler& scheduler) {
                     std::to_string(pool.num_free()) + " free blocks of " +
                     std::to_string(pool.num_blocks()));
     }
+    FIRESTEEL_RETURN_IF_ERROR(CheckPool(cache, g));
   }
-  return Status::Ok();
+  return cache.prefix_index() == nullptr ? Status::Ok() : cache.prefix_index()->Check();
 }
 
 }  // namespace

@@ -11,7 +11,8 @@ namespace firesteel {
 Scheduler::Scheduler(const SchedulerConfig& config)
     : config_(config),
       shapes_(config.limits, config.draft_length, config.graphs),
-      cache_(config.cache, config.num_blocks, config.limits.max_sequences),
+      max_hit_records_(config.limits.max_appends - CheckedCast<int32_t>(config.least_appends())),
+      cache_(config.cache, config.num_blocks, config.limits.max_sequences, config.prefix_cache),
       table_(config.limits.max_sequences) {
   const size_t slots = static_cast<size_t>(config.limits.max_sequences);
   planned_.reserve(slots);
@@ -92,14 +93,24 @@ RowDemand Scheduler::DemandOf(const Sequence& sequence) const {
 }
 
 void Scheduler::Admit() {
-  while (!queue_.empty() && table_.num_free() > 0 && FitsNow(queue_.front())) {
-    table_.Place(queue_.PopFront());
+  while (!queue_.empty() && table_.num_free() > 0) {
+    // The last known token is always run: its logits give the next one.
+    const std::span<const int32_t> known = queue_.front().tokens();
+    const PrefixHit hit = cache_.Lookup(known.first(known.size() - 1), max_hit_records_);
+    if (!FitsNow(queue_.front(), hit)) return;
+    if (config_.prefix_cache) stats_.prefix_queries += static_cast<int64_t>(known.size());
+    stats_.prefix_hits += hit.length;
+    std::unique_ptr<Sequence> owned = queue_.PopFront();
+    Sequence* sequence = owned.get();
+    table_.Place(std::move(owned));
+    cache_.Attach(sequence->slot(), hit);
+    sequence->StartAt(hit.length);
   }
 }
 
 // A newcomer is let in only if all it knows fits beside what the running ones are about to take.
 // Otherwise it would start, be preempted for its blocks, and start again.
-bool Scheduler::FitsNow(const Sequence& sequence) const {
+bool Scheduler::FitsNow(const Sequence& sequence, const PrefixHit& hit) const {
   const int32_t rows = config_.max_rows_per_sequence();
   const auto blocks_soon = [&](const Sequence& s, size_t group) {
     const int32_t length = Min(s.known() + config_.draft_length + 1, s.max_length());
@@ -113,7 +124,8 @@ bool Scheduler::FitsNow(const Sequence& sequence) const {
       const int64_t held = cache_.table(g, s->slot()).num_mapped();
       available -= Max(int64_t{0}, blocks_soon(*s, static_cast<size_t>(g)) - held);
     }
-    if (available < blocks_soon(sequence, static_cast<size_t>(g))) return false;
+    const int64_t needed = blocks_soon(sequence, static_cast<size_t>(g)) - cache_.NumHeld(hit, g);
+    if (available < needed) return false;
   }
   return true;
 }
@@ -261,6 +273,7 @@ void Scheduler::Apply(const PlannedRows& planned, const SequenceResult& result,
   } else {
     stats_.prompt_tokens += sequence.CommitPrefill(planned.rows);
   }
+  cache_.Commit(sequence.slot(), sequence.committed_tokens());
   if (sequence.retiring()) {  // its last event is out already; the tokens came too late
     if (sequence.inflight() == 0) Free(sequence);
     return;
@@ -268,6 +281,7 @@ void Scheduler::Apply(const PlannedRows& planned, const SequenceResult& result,
   if (!planned.emits) return;
   const std::span<const int32_t> tokens(result.tokens, static_cast<size_t>(result.num_tokens));
   const Sequence::Emission emission = sequence.Emit(tokens, planned.propose);
+  cache_.Commit(sequence.slot(), sequence.committed_tokens());  // the drafts are known tokens now
   TokenEvent event;
   event.id = sequence.id();
   event.tokens.assign(tokens.begin(), tokens.begin() + emission.num_tokens);

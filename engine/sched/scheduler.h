@@ -76,7 +76,7 @@ class Scheduler {
 
   RowDemand DemandOf(const Sequence& sequence) const;
   void Admit();
-  bool FitsNow(const Sequence& sequence) const;
+  bool FitsNow(const Sequence& sequence, const PrefixHit& hit) const;
   // Reserves blocks for up to `rows` more rows, preempting younger sequences if needed. Returns the rows that may run;
   // with 0, no record was written.
   int32_t MakeRoom(const Sequence& sequence, int32_t rows, AppendList* appends);
@@ -93,6 +93,8 @@ class Scheduler {
   // Constant after construction.
   SchedulerConfig config_;
   ShapeTable shapes_;
+  int32_t
+      max_hit_records_;  // append records that a prefix hit may take, so that its first row still has room
 
   CacheManager cache_;
   SequenceTable table_;

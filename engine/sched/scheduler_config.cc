@@ -22,6 +22,19 @@ int32_t SchedulerConfig::max_rows_per_sequence() const {
   return Max(draft_length + 1, Min(prefill_chunk, row_budget()));
 }
 
+int64_t SchedulerConfig::least_appends() const {
+  int64_t appends = 0;
+  for (const CacheGroupSpec& group : cache.groups) {
+    // The first step of a slot maps its rows and the lookahead; a later one may also unmap what it
+    // left behind.
+    appends += CeilDiv(draft_length + 1 + cache.lookahead_tokens, group.block_tokens) + 1;
+    if (group.retained_tokens > 0) {
+      appends += CeilDiv(max_rows_per_sequence(), group.block_tokens) + 1;
+    }
+  }
+  return appends;
+}
+
 Status SchedulerConfig::Validate() const {
   if (draft_length < 0 || draft_length > kMaxDraftLength) {
     return InvalidArgument("draft length is " + std::to_string(draft_length) + ", needs 0.." +
@@ -42,21 +55,14 @@ Status SchedulerConfig::Validate() const {
                            " cache groups, but " + std::to_string(num_blocks.size()) +
                            " pool sizes are given");
   }
-  int64_t appends = 0;
   for (size_t g = 0; g < cache.groups.size(); ++g) {
     const CacheGroupSpec& group = cache.groups[g];
     const std::string where = "cache group '" + group.name + "': ";
     FIRESTEEL_RETURN_IF_ERROR(CheckAtLeast(where + "block_tokens", group.block_tokens, 1));
     FIRESTEEL_RETURN_IF_ERROR(CheckAtLeast(where + "retained_tokens", group.retained_tokens, 0));
     FIRESTEEL_RETURN_IF_ERROR(CheckAtLeast(where + "number of blocks", num_blocks[g], 1));
-    // The first step of a slot maps its rows and the lookahead; a later one may also unmap what it
-    // left behind.
-    appends += CeilDiv(draft_length + 1 + cache.lookahead_tokens, group.block_tokens) + 1;
-    if (group.retained_tokens > 0) {
-      appends += CeilDiv(max_rows_per_sequence(), group.block_tokens) + 1;
-    }
   }
-  return CheckAtLeast("block appends per step", limits.max_appends, appends);
+  return CheckAtLeast("block appends per step", limits.max_appends, least_appends());
 }
 
 }  // namespace firesteel

@@ -24,11 +24,15 @@ struct SchedulerConfig {
   int32_t prefill_chunk = 0;       // prompt rows of one sequence in one step
   int32_t max_queue = 0;           // requests beyond limits.max_sequences that may wait
   bool graphs = true;
+  bool prefix_cache = true;  // keep blocks of known prefixes and share them
 
   int32_t row_budget() const;
   int32_t max_live_requests() const { return limits.max_sequences + max_queue; }
   // Rows that one sequence can have in one step: a prefill chunk or a verify block.
   int32_t max_rows_per_sequence() const;
+
+  // Block appends that the last resort of the oldest sequence may take in one step: one row or verify block.
+  int64_t least_appends() const;
 
   // InvalidArgument names the value at fault. A config that passes can always run one sequence alone.
   Status Validate() const;

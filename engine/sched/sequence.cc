@@ -26,6 +26,12 @@ int32_t Sequence::NumDrafts(int32_t draft_length) const {
   return has_drafts_ ? Min(draft_length, remaining()) : 0;
 }
 
+void Sequence::StartAt(int32_t length) {
+  FIRESTEEL_CHECK(!announced_ && length < known(), "a prefix hit leaves at least one row to run");
+  computed_ = length;
+  prompt_high_water_ = Max(prompt_high_water_, Min(length, prompt_length_));
+}
+
 void Sequence::OnPlanned() {
   announced_ = true;
   ++inflight_;

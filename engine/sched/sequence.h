@@ -50,11 +50,18 @@ class Sequence {
   bool ShouldPropose(int32_t draft_length) const { return draft_length > 0 && remaining() > 1; }
 
   void TakeSlot(SlotId slot) { slot_ = slot; }
+  // The caches of the first `length` known tokens are there already. REQUIRES: nothing ran since TakeSlot.
+  void StartAt(int32_t length);
   void OnPlanned();  // one step more in flight
   void OnStepDone() { --inflight_; }
   void Retire() { retiring_ = true; }
   // Forgets the slot and all computed positions. REQUIRES: inflight() == 0.
   void Preempt();
+
+  // Tokens whose positions are committed: all computed ones, except those behind a cut output.
+  std::span<const int32_t> committed_tokens() const {
+    return tokens().first(static_cast<size_t>(computed_ < known() ? computed_ : known()));
+  }
 
   // Rows of a prefill step are committed. Returns how many prompt positions were computed for the first time.
   int32_t CommitPrefill(int32_t rows);
@@ -79,7 +86,7 @@ class Sequence {
 
   std::vector<int32_t> tokens_;
   int32_t computed_ = 0;
-  int32_t prompt_high_water_ = 0;  // prompt positions computed at least once
+  int32_t prompt_high_water_ = 0;  // prompt positions computed at least once, or found in the cache
   SequencePhase phase_ = SequencePhase::kPrefill;
   bool has_drafts_ = false;  // the device holds drafts for the next round
   SlotId slot_;

@@ -15,6 +15,8 @@ namespace {
 constexpr size_t kScratchAlignment = 64;
 // About 20 us on current cores: longer than the gap between two ops of a step, shorter than a scheduling quantum.
 constexpr int kSpins = 4000;
+constexpr int64_t kChunksPerWorker = 3;
+constexpr uint32_t kNoChunk = 0xffffffffU;  // a ticket past every chunk count
 
 inline void Pause() {
 #if defined(__x86_64__)
@@ -53,7 +55,7 @@ WorkerPool::WorkerPool(int threads, size_t scratch_bytes_per_worker) {
 
 WorkerPool::~WorkerPool() {
   stop_.store(true, std::memory_order_relaxed);
-  generation_.fetch_add(1, std::memory_order_release);
+  generation_.fetch_add(1, std::memory_order_seq_cst);
   generation_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
@@ -65,33 +67,54 @@ void WorkerPool::RunErased(int64_t count, int64_t grain, ErasedBody body, void* 
     body(context, 0, count, *scratch_[0]);
     return;
   }
-  body_ = body;
-  context_ = context;
-  count_ = count;
-  grain_ = grain;
-  remaining_.store(static_cast<int32_t>(threads_.size()), std::memory_order_relaxed);
-  generation_.fetch_add(1, std::memory_order_release);
-  generation_.notify_all();
-  RunShare(0);
-  for (int spins = 0; remaining_.load(std::memory_order_acquire) != 0; ++spins) {
+  const int64_t shares = static_cast<int64_t>(scratch_.size()) * kChunksPerWorker;
+  const int64_t chunk = RoundUp(CeilDiv(count, shares), grain);
+  const uint32_t chunks = static_cast<uint32_t>(CeilDiv(count, chunk));
+  const uint32_t generation = generation_.load(std::memory_order_relaxed) + 1;
+  // Nothing can be claimed from here on: a worker that is late for the last job must not take the new chunk count for
+  // room in its own. It sees that count (release, acquire) only after this ticket.
+  ticket_.store(uint64_t{generation} << 32 | kNoChunk, std::memory_order_relaxed);
+  body_.store(body, std::memory_order_relaxed);
+  context_.store(context, std::memory_order_relaxed);
+  count_.store(count, std::memory_order_relaxed);
+  chunk_.store(chunk, std::memory_order_relaxed);
+  num_chunks_.store(chunks, std::memory_order_release);
+  unfinished_.store(chunks, std::memory_order_relaxed);
+  ticket_.store(uint64_t{generation} << 32, std::memory_order_release);
+  // Sequentially consistent with a worker's check before it sleeps: either it sees the new generation, or we see it.
+  generation_.store(generation, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) > 0) generation_.notify_all();
+  RunChunks(generation, 0);
+  for (int spins = 0;; ++spins) {
+    const uint32_t left = unfinished_.load(std::memory_order_acquire);
+    if (left == 0) return;
     if (spins < kSpins) {
       Pause();
     } else {
-      const int32_t left = remaining_.load(std::memory_order_acquire);
-      if (left != 0) remaining_.wait(left, std::memory_order_acquire);
+      unfinished_.wait(left, std::memory_order_acquire);
     }
   }
 }
 
-void WorkerPool::RunShare(int worker) {
-  const int64_t grains = CeilDiv(count_, grain_);
-  const int64_t workers = static_cast<int64_t>(scratch_.size());
-  const int64_t begin = std::min(count_, grains * worker / workers * grain_);
-  const int64_t end = std::min(count_, grains * (worker + 1) / workers * grain_);
-  if (begin >= end) return;
+void WorkerPool::RunChunks(uint32_t generation, int worker) {
   WorkerScratch& scratch = *scratch_[static_cast<size_t>(worker)];
-  scratch.Reset();
-  body_(context_, begin, end, scratch);
+  uint64_t ticket = ticket_.load(std::memory_order_acquire);
+  while (static_cast<uint32_t>(ticket >> 32) == generation) {
+    const ErasedBody body = body_.load(std::memory_order_relaxed);
+    void* context = context_.load(std::memory_order_relaxed);
+    const int64_t count = count_.load(std::memory_order_relaxed);
+    const int64_t chunk = chunk_.load(std::memory_order_relaxed);
+    const uint32_t index = static_cast<uint32_t>(ticket);
+    if (index >= num_chunks_.load(std::memory_order_acquire)) return;
+    if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel,
+                                       std::memory_order_acquire)) {
+      continue;
+    }
+    scratch.Reset();
+    body(context, index * chunk, Min(count, (index + 1) * chunk), scratch);
+    if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_one();
+    ticket = ticket_.load(std::memory_order_acquire);
+  }
 }
 
 void WorkerPool::WorkerLoop(int worker) {
@@ -103,13 +126,16 @@ void WorkerPool::WorkerLoop(int worker) {
       now = generation_.load(std::memory_order_acquire);
     }
     if (now == seen) {
-      generation_.wait(seen, std::memory_order_acquire);
+      sleepers_.fetch_add(1, std::memory_order_seq_cst);
+      if (generation_.load(std::memory_order_seq_cst) == seen) {
+        generation_.wait(seen, std::memory_order_seq_cst);
+      }
+      sleepers_.fetch_sub(1, std::memory_order_seq_cst);
       continue;
     }
     seen = now;
     if (stop_.load(std::memory_order_relaxed)) return;
-    RunShare(worker);
-    if (remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1) remaining_.notify_one();
+    RunChunks(now, worker);
   }
 }
 

@@ -1,7 +1,9 @@
-// A fixed pool of CPU workers. The caller is worker 0; Run splits [0, count) into contiguous ranges and returns when all
-// are done. Which worker computes an item never influences its value: items are independent by contract.
+// A fixed pool of CPU workers. The caller is worker 0. Run cuts [0, count) into chunks that the caller and the workers
+// claim one by one, and returns when all are done. Which worker computes an item never influences its value: items are
+// independent by contract. Claiming keeps a step moving when a neighbour process takes a core: a worker that is not
+// scheduled has claimed nothing, and the caller does its share.
 //
-// Threads: one caller at a time (the rank thread). Workers spin briefly between jobs of a step, then sleep.
+// Threads: one caller at a time (the rank thread). Workers spin briefly between the jobs of a step, then sleep.
 #pragma once
 
 #include <atomic>
@@ -62,19 +64,24 @@ class WorkerPool {
   using ErasedBody = void (*)(void*, int64_t, int64_t, WorkerScratch&);
   void RunErased(int64_t count, int64_t grain, ErasedBody body, void* context);
   void WorkerLoop(int worker);
-  void RunShare(int worker);
+  // Claims and runs chunks of job `generation` until none is left.
+  void RunChunks(uint32_t generation, int worker);
 
   std::vector<std::unique_ptr<WorkerScratch>> scratch_;  // one per worker, constant after construction
   std::vector<std::thread> threads_;
 
-  // The current job: written by the caller before `generation_` is bumped (release), read by workers after they see the
-  // new generation (acquire); `remaining_` reaching 0 (acq_rel) hands everything back.
-  ErasedBody body_ = nullptr;
-  void* context_ = nullptr;
-  int64_t count_ = 0;
-  int64_t grain_ = 1;
-  std::atomic<uint32_t> generation_{0};
-  std::atomic<int32_t> remaining_{0};
+  // The current job. A ticket is (generation << 32 | next chunk). A worker may read the fields while the caller is
+  // already writing those of the next job, so they are atomics; what it read is used only if it then claims a chunk of
+  // the same generation, and a job is not replaced before every chunk of it was claimed and done.
+  std::atomic<ErasedBody> body_{nullptr};
+  std::atomic<void*> context_{nullptr};
+  std::atomic<int64_t> count_{0};
+  std::atomic<int64_t> chunk_{1};
+  std::atomic<uint32_t> num_chunks_{0};
+  std::atomic<uint64_t> ticket_{0};
+  std::atomic<uint32_t> unfinished_{0};  // chunks of the current job that are not done
+  std::atomic<uint32_t> generation_{0};  // what sleeping workers wait on
+  std::atomic<int32_t> sleepers_{0};
   std::atomic<bool> stop_{false};
 };
 

@@ -37,6 +37,19 @@ int64_t DsparkDrafter::window_bytes_per_block(int32_t block_tokens) const {
                      block_tokens);
 }
 
+WeightTraffic DsparkDrafter::weight_traffic() const {
+  WeightTraffic traffic;
+  for (const BlockWeights& stage : weights_.stages) {
+    AddBlockTraffic(config_, stage, config_.dspark.experts, config_.dspark.experts_per_token,
+                    &traffic);
+  }
+  AddWeightTraffic(weights_.main_proj, &traffic);
+  AddWeightTraffic(weights_.head_hyper.fn, &traffic);
+  AddWeightTraffic(target_.weights().head, &traffic);
+  for (int32_t k = 0; k < options_.draft_length; ++k) AddWeightTraffic(weights_.markov_w2, &traffic);
+  return traffic;
+}
+
 void DsparkDrafter::Bind(DeviceArena& arena, const StepLimits& limits,
                          const TargetModel::Caches& caches) {
   const int32_t block = config_.dspark.block;

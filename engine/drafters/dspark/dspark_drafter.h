@@ -29,6 +29,7 @@ class DsparkDrafter final : public Drafter {
 
   const DraftSpec& spec() const override { return spec_; }
   int64_t window_bytes_per_block(int32_t block_tokens) const override;
+  WeightTraffic weight_traffic() const override;
   void Bind(DeviceArena& arena, const StepLimits& limits,
             const TargetModel::Caches& caches) override;
   void EnqueueCommit(StepContext& context, const ConstRows& features) override;

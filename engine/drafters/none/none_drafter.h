@@ -9,6 +9,7 @@ class NoneDrafter final : public Drafter {
  public:
   const DraftSpec& spec() const override { return spec_; }
   int64_t window_bytes_per_block(int32_t) const override { return 0; }
+  WeightTraffic weight_traffic() const override { return {}; }
   void Bind(DeviceArena&, const StepLimits&, const TargetModel::Caches&) override {}
   void EnqueueCommit(StepContext&, const ConstRows&) override {}
   void EnqueuePropose(StepContext&) override {}

@@ -119,6 +119,8 @@ void DeepseekLayer::EnqueueCompressor(StepContext& context, const LaneRows& rows
   args.entry_row = meta.entry_row;
   args.meta = context.meta.rows;
   args.sequences = context.meta.sequences;
+  args.slots = context.meta.slots;
+  args.context_group = context.meta.context_group;
   args.rope = setup_.rope;
   args.live = rows.live;
   args.rows = rows.rows;
@@ -127,7 +129,7 @@ void DeepseekLayer::EnqueueCompressor(StepContext& context, const LaneRows& rows
   args.eps = c_.norm_eps;
 
   const auto enqueue = [&](const CompressorWeights& weights, const KvPages& pages, float* ring_kv,
-                           float* ring_score, int32_t ring) {
+                           float* ring_score, int32_t ring, const CompressTail& tail) {
     EnqueueLinear(context, b.x, c_.hidden, weights.wkv, b.compress_kv, rows.rows, rows.live);
     EnqueueLinear(context, b.x, c_.hidden, weights.wgate, b.compress_score, rows.rows, rows.live);
     args.ape = weights.ape;
@@ -136,12 +138,14 @@ void DeepseekLayer::EnqueueCompressor(StepContext& context, const LaneRows& rows
     args.ring_kv = ring_kv;
     args.ring_score = ring_score;
     args.ring = ring;
+    args.tail = tail;
     Launch(context.stream, context.ops.kv_compress, args);
   };
-  enqueue(w_.compressor, caches_.entries, caches_.ring_kv, caches_.ring_score, caches_.ring);
+  enqueue(w_.compressor, caches_.entries, caches_.ring_kv, caches_.ring_score, caches_.ring,
+          caches_.tail);
   if (setup_.ratio == 4) {
     enqueue(w_.index_compressor, caches_.index_keys, caches_.index_ring_kv,
-            caches_.index_ring_score, caches_.index_ring);
+            caches_.index_ring_score, caches_.index_ring, caches_.index_tail);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "engine/models/deepseek/deepseek_config.h"
 #include "engine/models/deepseek/deepseek_lane.h"
 #include "engine/models/deepseek/deepseek_weights.h"
+#include "kernels/ops/kv_compress/kv_compress.h"
 #include "kernels/ops/kv_record.h"
 
 namespace firesteel {
@@ -21,6 +22,8 @@ struct BlockCaches {
   float* ring_score = nullptr;
   float* index_ring_kv = nullptr;
   float* index_ring_score = nullptr;
+  CompressTail tail{};        // ratio 4
+  CompressTail index_tail{};  // ratio 4
   int32_t ring = 0;
   int32_t index_ring = 0;
 };

@@ -60,6 +60,9 @@ int64_t DeepseekModel::context_bytes_per_block(int32_t block_tokens) const {
     if (ratio == 4) {
       bytes += KvPageBytes(IndexCacheFormat(options_.cache_dtype), config_.index_dim,
                            config_.rope_dim, entries);
+      // Compressor tails: kv and score of the block's last tokens, see CompressTail.
+      bytes += int64_t{2} * ratio * (config_.head_dim + config_.index_dim) *
+               static_cast<int64_t>(sizeof(float));
     }
   }
   return bytes;
@@ -68,6 +71,16 @@ int64_t DeepseekModel::context_bytes_per_block(int32_t block_tokens) const {
 int64_t DeepseekModel::window_bytes_per_block(int32_t block_tokens) const {
   return config_.layers * KvPageBytes(MainCacheFormat(options_.cache_dtype), config_.head_dim,
                                       config_.rope_dim, block_tokens);
+}
+
+WeightTraffic DeepseekModel::weight_traffic() const {
+  WeightTraffic traffic;
+  for (const BlockWeights& block : weights_.layers) {
+    AddBlockTraffic(config_, block, config_.experts, config_.experts_per_token, &traffic);
+  }
+  AddWeightTraffic(weights_.head_hyper.fn, &traffic);
+  AddWeightTraffic(weights_.head, &traffic);
+  return traffic;
 }
 
 namespace {
@@ -82,6 +95,12 @@ KvPages CarvePages(DeviceArena& arena, const std::string& name, KvFormat format,
   pages.rope = rope;
   pages.format = format;
   return pages;
+}
+
+CompressTail CarveTail(DeviceArena& arena, const std::string& name, int32_t ratio, int32_t width,
+                       int32_t blocks) {
+  const int64_t count = int64_t{blocks} * ratio * width;
+  return {arena.Carve<float>(name + "_kv", count), arena.Carve<float>(name + "_score", count)};
 }
 
 }  // namespace
@@ -119,6 +138,9 @@ void DeepseekModel::BindLayer(DeviceArena& arena, const Caches& caches, int32_t 
         arena.Carve<float>(name + ".index_ring_kv", caches.slots * c.ring * channels);
     c.index_ring_score =
         arena.Carve<float>(name + ".index_ring_score", caches.slots * c.ring * channels);
+    c.tail = CarveTail(arena, name + ".tail", ratio, config_.head_dim, caches.context_blocks);
+    c.index_tail =
+        CarveTail(arena, name + ".index_tail", ratio, config_.index_dim, caches.context_blocks);
   }
   layer.set_caches(c);
 }

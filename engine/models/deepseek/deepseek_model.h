@@ -34,6 +34,7 @@ class DeepseekModel final : public TargetModel {
   const TargetSpec& spec() const override { return spec_; }
   int64_t context_bytes_per_block(int32_t block_tokens) const override;
   int64_t window_bytes_per_block(int32_t block_tokens) const override;
+  WeightTraffic weight_traffic() const override;
   void Bind(DeviceArena& arena, const StepLimits& limits, const Caches& caches) override;
   TargetOut Enqueue(StepContext& context) override;
 

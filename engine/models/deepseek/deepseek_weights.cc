@@ -224,6 +224,46 @@ DsparkWeights LoadDsparkWeights(const DeepseekConfig& config, WeightSet& set,
   return Walk(config, taker).Draft();
 }
 
+namespace {
+
+int64_t StoredBytes(const Weight& w) {
+  const int64_t elements = int64_t{w.out} * w.in;
+  switch (w.dtype) {
+    case DType::kF4E2M1x2: return elements / 2 + elements / 32;
+    case DType::kF8E4M3:
+      return elements + CeilDiv<int64_t>(w.out, w.block) * CeilDiv<int64_t>(w.in, w.block);
+    default: return elements * DTypeBytes(w.dtype);
+  }
+}
+
+}  // namespace
+
+void AddWeightTraffic(const Weight& weight, WeightTraffic* traffic) {
+  if (weight.data == nullptr) return;
+  traffic->dense_bytes += StoredBytes(weight);
+  traffic->dense_parameters += int64_t{weight.out} * weight.in;
+}
+
+void AddBlockTraffic(const DeepseekConfig& config, const BlockWeights& block, int32_t experts,
+                     int32_t experts_per_token, WeightTraffic* traffic) {
+  for (const Weight* w :
+       {&block.attn_hyper.fn, &block.ffn_hyper.fn, &block.wq_a, &block.wq_b, &block.wkv,
+        &block.wo_a, &block.wo_b, &block.compressor.wkv, &block.compressor.wgate,
+        &block.index_compressor.wkv, &block.index_compressor.wgate, &block.index_wq_b,
+        &block.index_weights, &block.gate, &block.shared_w1, &block.shared_w2, &block.shared_w3}) {
+    AddWeightTraffic(*w, traffic);
+  }
+  // Expert tables may sit in device memory; their shape is known from the config.
+  Weight expert;
+  expert.dtype = config.expert_dtype;
+  expert.out = config.expert_inner;
+  expert.in = config.hidden;
+  traffic->expert_bytes += 3 * StoredBytes(expert);
+  traffic->expert_parameters += int64_t{3} * expert.out * expert.in;
+  traffic->experts = experts;
+  traffic->experts_per_row = experts_per_token;
+}
+
 void SkipDsparkWeights(const DeepseekConfig& config, WeightSet& set) {
   for (const ExpectedTensor& tensor : ExpectedDraftTensors(config)) set.Take(tensor.name);
 }

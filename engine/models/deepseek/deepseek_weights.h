@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/models/deepseek/deepseek_config.h"
+#include "engine/models/target_model.h"
 #include "engine/weights/weight_placer.h"
 #include "engine/weights/weight_set.h"
 #include "kernels/ops/linear/linear.h"
@@ -74,6 +75,11 @@ DeepseekWeights LoadDeepseekWeights(const DeepseekConfig& config, WeightSet& set
 
 // REQUIRES: config.dspark.block > 0.
 DsparkWeights LoadDsparkWeights(const DeepseekConfig& config, WeightSet& set, WeightPlacer& placer);
+
+// Adds what one block must read to `traffic`.
+void AddBlockTraffic(const DeepseekConfig& config, const BlockWeights& block, int32_t experts,
+                     int32_t experts_per_token, WeightTraffic* traffic);
+void AddWeightTraffic(const Weight& weight, WeightTraffic* traffic);
 
 // Takes the drafter's tensors without placing them: served with another drafter, or none.
 void SkipDsparkWeights(const DeepseekConfig& config, WeightSet& set);

@@ -7,6 +7,11 @@
 // Rows of tokens before this step come from the slot's state ring, rows of this step from the projections; both hold the
 // same fp32 values, so how a sequence was cut into steps cannot change an entry. The ring keeps the newest `ring` tokens
 // by absolute position, enough that rejected rows never overwrite what an open group still needs.
+//
+// The ring belongs to a slot, so another slot that starts behind a shared prefix cannot see it. With overlap the first
+// group of a context block needs the last group of the block before: those rows are kept once more in the tail of the
+// context block they belong to, and the first group always reads them there, never from the ring. Without overlap no
+// group reaches over a block's border.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +25,26 @@ namespace firesteel {
 
 class Stream;
 
+// The last `ratio` tokens of every context block, as the next group pools them: the first `width` channels of kv and of
+// score with ape. Null without overlap.
+struct CompressTail {
+  float* kv;     // [context blocks, ratio, width]
+  float* score;  // [context blocks, ratio, width]
+};
+
 struct KvCompressArgs {
-  const float* kv;         // [rows, channels]; channels = width * (overlap ? 2 : 1)
-  const float* score;      // [rows, channels], without ape
-  const float* ape;        // [ratio, channels]
-  float* ring_kv;          // [slots, ring, channels]
-  float* ring_score;       // [slots, ring, channels], with ape
-  const uint16_t* weight;  // [width] bf16 norm weight
+  const float* kv;     // [rows, channels]; channels = width * (overlap ? 2 : 1)
+  const float* score;  // [rows, channels], without ape
+  const float* ape;    // [ratio, channels]
+  float* ring_kv;      // [slots, ring, channels]
+  float* ring_score;   // [slots, ring, channels], with ape
+  CompressTail tail;
+  const uint16_t* weight;    // [width] bf16 norm weight
   const int32_t* entry_row;  // [rows] physical row of the entry this row completes; -1 none
   RowMeta meta;
   SequenceMeta sequences;
+  SlotTables slots;  // block tables of the context group, whose block_tokens is a multiple of ratio
+  int32_t context_group;
   RopeTable rope;
   KvPages pages;  // width = pages.width
   LiveCount live;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/core/check.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/row_access.h"
 #include "kernels/cpu/vector_ops.h"
@@ -18,6 +19,17 @@ struct Scratch {
   float* weight;    // [width]
 };
 
+// Offset of a token's row in the tail pool, or -1 when it is not among the last `ratio` tokens of its context block.
+int64_t TailOffset(const KvCompressArgs& a, int64_t row, int32_t position) {
+  const int32_t tokens = a.slots.block_tokens[a.context_group];
+  const int32_t place = position % tokens - (tokens - a.ratio);
+  if (!a.overlap || place < 0) return -1;
+  const int64_t table = int64_t{a.meta.slot[row]} * a.slots.max_blocks[a.context_group];
+  const int32_t block = a.slots.block_table[a.context_group][table + position / tokens];
+  FIRESTEEL_DCHECK(block >= 0, "a token to compress has no context block");
+  return (int64_t{block} * a.ratio + place) * a.pages.width;
+}
+
 // Points value[i] / score[i] at the `width` channels starting at `first_channel` of the token at `position`.
 void LocateToken(const KvCompressArgs& a, int64_t row, int32_t position, int32_t first_channel,
                  int32_t i, const Scratch& s) {
@@ -25,6 +37,13 @@ void LocateToken(const KvCompressArgs& a, int64_t row, int32_t position, int32_t
   const int64_t channels = int64_t{width} * (a.overlap ? 2 : 1);
   const int32_t sequence = a.meta.sequence[row];
   const int32_t start = a.sequences.start[sequence];
+  // Only a group before the row's own has its channels first; its tail is another block's.
+  const int64_t tail = position < start && first_channel == 0 ? TailOffset(a, row, position) : -1;
+  if (tail >= 0) {
+    s.value[i] = a.tail.kv + tail;
+    s.score[i] = a.tail.score + tail;
+    return;
+  }
   if (position < start) {
     const int64_t at =
         (int64_t{a.meta.slot[row]} * a.ring + position % a.ring) * channels + first_channel;
@@ -62,6 +81,18 @@ void CompressRow(const KvCompressArgs& a, int64_t row, const Scratch& s) {
   EncodeKvRow(a.pages, a.entry_row[row], s.pooled);
 }
 
+// Tail rows are kept for all blocks of a chunk, since any of them may be where another sequence starts.
+void StoreTail(const KvCompressArgs& a, int64_t row) {
+  const int32_t position = a.meta.position[row];
+  const int64_t tail = TailOffset(a, row, position);
+  if (tail < 0) return;
+  const int32_t width = a.pages.width;
+  const int64_t source = row * 2 * width;
+  const float* ape = a.ape + int64_t{position % a.ratio} * 2 * width;
+  std::memcpy(a.tail.kv + tail, a.kv + source, static_cast<size_t>(width) * 4);
+  for (int32_t c = 0; c < width; ++c) a.tail.score[tail + c] = a.score[source + c] + ape[c];
+}
+
 // Keeps the newest `ring` tokens of each sequence; older rows of a long chunk would be overwritten anyway.
 void StoreState(const KvCompressArgs& a, int64_t row) {
   const int32_t sequence = a.meta.sequence[row];
@@ -95,9 +126,12 @@ void KvCompressCpu(Stream& stream, const KvCompressArgs& a) {
       if (a.entry_row[row] >= 0) CompressRow(a, row, s);
     }
   });
-  // After all entries: a ring row may still be read by an entry of this step.
+  // After all entries: a ring or tail row may still be read by an entry of this step.
   PoolOf(stream).Run(rows, 64, [&](int64_t begin, int64_t end, WorkerScratch&) {
-    for (int64_t row = begin; row < end; ++row) StoreState(a, row);
+    for (int64_t row = begin; row < end; ++row) {
+      StoreTail(a, row);
+      StoreState(a, row);
+    }
   });
 }
 
