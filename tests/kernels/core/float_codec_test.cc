@@ -13,11 +13,11 @@ namespace {
 
 bool SameValue(float found, double wanted) {
   if (std::isnan(wanted)) return std::isnan(found);
-  return static_cast<double>(found) == wanted &&
-         std::signbit(found) == std::signbit(wanted);
+  return static_cast<double>(found) == wanted && std::signbit(found) == std::signbit(wanted);
 }
 
-// bf16 by the definition: of the two neighbours the nearer one, on a tie the one with an even last bit.
+// bf16 by the definition: of the two neighbours the nearer one, on a tie the one with an even last
+// bit.
 uint16_t NearestBf16(float x) {
   const uint32_t bits = FloatBits(x);
   const uint16_t down = static_cast<uint16_t>(bits >> 16);
@@ -137,8 +137,9 @@ TEST_CASE("a NaN whose payload sits in the low bits stays NaN in bf16", "[core][
 
 TEST_CASE("the scale exponent is the smallest power of two that fits", "[core][float_codec]") {
   TestRandom random(3);
-  std::vector<float> values = {1e-4F, 448.0F, std::nextafter(448.0F, 1e9F),
-                               std::nextafter(448.0F, 0.0F), 1.0F, 896.0F, 3.5F, 1e30F};
+  std::vector<float> values = {
+      1e-4F, 448.0F, std::nextafter(448.0F, 1e9F), std::nextafter(448.0F, 0.0F), 1.0F, 896.0F,
+      3.5F,  1e30F};
   for (int i = 0; i < 20000; ++i) {
     values.push_back(std::ldexp(random.Uniform(1.0F, 2.0F), random.Below(120) - 60));
   }

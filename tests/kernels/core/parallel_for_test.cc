@@ -58,8 +58,7 @@ TEST_CASE("work within one grain stays on the caller", "[core][parallel_for]") {
   CHECK(calls == 1);
 }
 
-TEST_CASE("a pool is reusable for many rounds and sees each round's data",
-          "[core][parallel_for]") {
+TEST_CASE("a pool is reusable for many rounds and sees each round's data", "[core][parallel_for]") {
   WorkerPool pool(4, kScratch);
   std::vector<int64_t> values(256, 0);
   for (int64_t round = 1; round <= 3000; ++round) {
@@ -73,6 +72,25 @@ TEST_CASE("a pool is reusable for many rounds and sees each round's data",
     values.swap(next);
   }
   for (const int64_t v : values) REQUIRE(v == 3000);
+}
+
+TEST_CASE("rounds of alternating size never run an item twice", "[core][parallel_for]") {
+  // A worker that is late for a short round must not claim a piece of the longer round being set
+  // up.
+  WorkerPool pool(4, kScratch);
+  std::vector<std::atomic<int>> visits(96);
+  int wrong = 0;
+  for (int round = 0; round < 20000; ++round) {
+    const int64_t count = round % 2 == 0 ? 2 : 96;
+    for (auto& v : visits) v.store(0, std::memory_order_relaxed);
+    pool.Run(count, 1, [&](int64_t begin, int64_t end, WorkerScratch&) {
+      for (int64_t i = begin; i < end; ++i) ++visits[static_cast<size_t>(i)];
+    });
+    for (int64_t i = 0; i < 96; ++i) {
+      wrong += visits[static_cast<size_t>(i)].load() == (i < count ? 1 : 0) ? 0 : 1;
+    }
+  }
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("two pools run one inside the other", "[core][parallel_for]") {

@@ -25,8 +25,7 @@ TEST_CASE("philox reproduces the published known answers", "[core][philox]") {
 
 TEST_CASE("philox reproduces the known answer for the digits of pi", "[core][philox]") {
   // Counter 243f6a88 85a308d3 13198a2e 03707344, key a4093822 299f31d0, low words first.
-  const PhiloxBlock b =
-      Philox(0x299f31d0a4093822ULL, 0x0370734413198a2eULL, 0x85a308d3243f6a88ULL);
+  const PhiloxBlock b = Philox(0x299f31d0a4093822ULL, 0x0370734413198a2eULL, 0x85a308d3243f6a88ULL);
   CHECK(b.word[0] == 0xd16cfe09U);
   CHECK(b.word[1] == 0x94fdccebU);
   CHECK(b.word[2] == 0x5001e420U);

@@ -38,13 +38,27 @@ TEST_CASE("row and page sizes are those of the published records", "[ops][kv_rec
   CHECK(KvPageBytes(KvFormat::kFp8, 512, 64, 4) == 2368);  // 2336 rounded up to 64
 }
 
+TEST_CASE("the host decoder's table holds the value of every e4m3 code", "[ops][kv_record]") {
+  for (int code = 0; code < 256; ++code) {
+    const double wanted = ReferenceE4M3(static_cast<uint8_t>(code));
+    const float found = kE4M3Table.value[code];
+    INFO("code " << code);
+    if (std::isnan(wanted)) {
+      CHECK(std::isnan(found));
+    } else {
+      CHECK(static_cast<double>(found) == wanted);
+      CHECK(std::signbit(found) == std::signbit(wanted));
+    }
+  }
+}
+
 TEST_CASE("an fp8 record puts codes, rope and scales at their exact bytes", "[ops][kv_record]") {
   TestRandom random(80);
   KvPool pool(KvFormat::kFp8, 512, 64, kEntries, 3);
   std::vector<float> x = RandomFloats(random, 512, -3.0F, 3.0F);
   for (int32_t i = 64; i < 128; ++i) x[N(i)] *= 1000.0F;  // blocks of very different ranges
   for (int32_t i = 128; i < 192; ++i) x[N(i)] = 0.0F;
-  for (int32_t i = 192; i < 256; ++i) x[N(i)] *= 1e-9F;   // below the floor of 1e-4
+  for (int32_t i = 192; i < 256; ++i) x[N(i)] *= 1e-9F;  // below the floor of 1e-4
   pool.Write(kRow, x);
   std::vector<std::byte> wanted = Blank(pool);
   const int64_t page = 2368;

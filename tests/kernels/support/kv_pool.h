@@ -14,7 +14,8 @@ class KvPool {
   KvPool(KvFormat format, int32_t width, int32_t rope, int32_t block_entries, int32_t blocks)
       : bytes_(static_cast<size_t>(KvPageBytes(format, width, rope, block_entries) * blocks),
                std::byte{0xff}) {
-    pages_ = {bytes_.data(), KvPageBytes(format, width, rope, block_entries), block_entries, width,
+    pages_ = {bytes_.data(), KvPageBytes(format, width, rope, block_entries),
+              block_entries, width,
               rope,          format};
   }
   KvPool(const KvPool&) = delete;

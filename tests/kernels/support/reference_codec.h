@@ -1,4 +1,5 @@
-// Decoders written from the format definitions with ldexp, independent of the bit tricks of kernels/core/float_codec.h.
+// Decoders written from the format definitions with ldexp, independent of the bit tricks of
+// kernels/core/float_codec.h.
 #pragma once
 
 #include <cmath>
@@ -16,7 +17,8 @@ inline double ReferenceE4M3(uint8_t code) {
   return sign * std::ldexp(8 + mantissa, exponent - 10);
 }
 
-// Nearest e4m3 code by search over all finite codes; a tie goes to the even code, too large values to +-448.
+// Nearest e4m3 code by search over all finite codes; a tie goes to the even code, too large values
+// to +-448.
 inline uint8_t ReferenceToE4M3(float x) {
   const double target = std::fabs(static_cast<double>(x));
   uint8_t best = 0;

@@ -1,7 +1,7 @@
 // An activation matrix for kernel tests, in fp32 or bf16 storage with a gap between rows.
 //
-// Everything starts as a NaN of a known bit pattern: rows that a test never sets poison whoever reads them, and a write
-// outside the live rows and columns is visible afterwards.
+// Everything starts as a NaN of a known bit pattern: rows that a test never sets poison whoever
+// reads them, and a write outside the live rows and columns is visible afterwards.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Random weights in every checkpoint storage, with their values decoded in double precision from the format definitions.
+// Random weights in every checkpoint storage, with their values decoded in double precision from
+// the format definitions.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +23,7 @@ struct TestWeight {
   TestWeight(const TestWeight&) = delete;
   TestWeight& operator=(const TestWeight&) = delete;
 
-  double At(int64_t o, int64_t k) const {
-    return value[static_cast<size_t>(o * weight.in + k)];
-  }
+  double At(int64_t o, int64_t k) const { return value[static_cast<size_t>(o * weight.in + k)]; }
 
   std::vector<uint8_t> bytes;
   std::vector<uint8_t> scale;
@@ -43,9 +42,8 @@ inline TestWeight MakeWeight(TestRandom& random, DType dtype, int32_t out, int32
     for (uint8_t& s : w.scale) s = static_cast<uint8_t>(118 + random.Below(8));
   }
   const size_t count = w.value.size();
-  w.bytes.resize(dtype == DType::kF4E2M1x2
-                     ? count / 2
-                     : count * static_cast<size_t>(DTypeBytes(dtype)));
+  w.bytes.resize(dtype == DType::kF4E2M1x2 ? count / 2
+                                           : count * static_cast<size_t>(DTypeBytes(dtype)));
   for (int64_t o = 0; o < out; ++o) {
     for (int64_t k = 0; k < in; ++k) {
       const size_t i = static_cast<size_t>(o * in + k);
@@ -71,8 +69,8 @@ inline TestWeight MakeWeight(TestRandom& random, DType dtype, int32_t out, int32
       }
     }
   }
-  w.weight = Weight{w.bytes.data(), w.scale.empty() ? nullptr : w.scale.data(), dtype, out, in,
-                    block};
+  w.weight =
+      Weight{w.bytes.data(), w.scale.empty() ? nullptr : w.scale.data(), dtype, out, in, block};
   return w;
 }
 

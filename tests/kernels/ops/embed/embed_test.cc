@@ -21,8 +21,8 @@ TEST_CASE("embed repeats a token's row into every stream", "[ops][embed]") {
   std::vector<int32_t> token(40, 1 << 28);  // padding tokens must not be looked up
   const int32_t live = 35;
   for (int32_t r = 0; r < live; ++r) token[static_cast<size_t>(r)] = (r * 7) % kVocab;
-  cpu.device().kernels().embed(cpu.stream(), EmbedArgs{token.data(), table.data(), out.rows(),
-                                                       &live, 40, kHidden, streams});
+  cpu.device().kernels().embed(
+      cpu.stream(), EmbedArgs{token.data(), table.data(), out.rows(), &live, 40, kHidden, streams});
   for (int32_t r = 0; r < live; ++r) {
     for (int32_t s = 0; s < streams; ++s) {
       for (int32_t c = 0; c < kHidden; ++c) {

@@ -22,8 +22,8 @@ TEST_CASE("a tap writes the mean of the streams into its own columns", "[ops][fe
   x.Randomize(random, live);
   Rows middle = features.rows();
   middle.data = static_cast<std::byte*>(middle.data) + kHidden * DTypeBytes(dtype);
-  cpu.device().kernels().feature_tap(
-      cpu.stream(), FeatureTapArgs{x.rows(), middle, &live, 40, kHidden, streams});
+  cpu.device().kernels().feature_tap(cpu.stream(),
+                                     FeatureTapArgs{x.rows(), middle, &live, 40, kHidden, streams});
   for (int32_t r = 0; r < live; ++r) {
     for (int32_t c = 0; c < kHidden; ++c) {
       double mean = 0.0;

@@ -37,9 +37,15 @@ struct Mix {
   void Collapse(CpuFixture& cpu, int32_t live = kLive, int32_t iterations = 20) {
     cpu.device().kernels().hyper_collapse(
         cpu.stream(),
-        HyperCollapseArgs{x.rows(), mix.data(),
+        HyperCollapseArgs{x.rows(),
+                          mix.data(),
                           {base.data(), scale.data(), streams, iterations, 1e-6F, 1e-6F},
-                          weight.data(), out.rows(), post.data(), comb.data(), &live, kRows,
+                          weight.data(),
+                          out.rows(),
+                          post.data(),
+                          comb.data(),
+                          &live,
+                          kRows,
                           hidden});
   }
   double X(int32_t row, int32_t stream, int32_t c) const {
@@ -134,6 +140,7 @@ TEST_CASE("rows and columns of the mixing matrix sum to nearly one", "[ops][hype
   CpuFixture cpu(2);
   TestRandom random(71);
   Mix m(random, 4, 24, DType::kF32);
+  m.scale[2] = 0.5F;  // 20 rounds need not converge for strongly peaked matrices
   m.Collapse(cpu);
   for (int32_t r = 0; r < kLive; ++r) {
     for (int32_t a = 0; a < 4; ++a) {
@@ -145,7 +152,7 @@ TEST_CASE("rows and columns of the mixing matrix sum to nearly one", "[ops][hype
         CHECK(m.Comb(r, a, b) >= 0.0);
       }
       CHECK(std::fabs(column - 1.0) < 1e-4);
-      CHECK(std::fabs(row - 1.0) < 1e-2);
+      CHECK(std::fabs(row - 1.0) < 1e-3);
     }
   }
 }
@@ -181,14 +188,14 @@ TEST_CASE("expand equals its definition in double precision", "[ops][hyper_mix]"
   const std::vector<float> comb = RandomFloats(random, kRows * streams * streams, 0.0F, 1.0F);
   const int32_t live = kLive;
   cpu.device().kernels().hyper_expand(
-      cpu.stream(), HyperExpandArgs{x.rows(), f.rows(), post.data(), comb.data(), &live, kRows,
-                                    hidden, streams});
+      cpu.stream(),
+      HyperExpandArgs{x.rows(), f.rows(), post.data(), comb.data(), &live, kRows, hidden, streams});
   int wrong = 0;
   for (int32_t r = 0; r < kLive; ++r) {
     for (int32_t k = 0; k < streams; ++k) {
       for (int32_t c = 0; c < hidden; ++c) {
-        double wanted = static_cast<double>(post[N(r * streams + k)]) *
-                        static_cast<double>(f.Get(r, c));
+        double wanted =
+            static_cast<double>(post[N(r * streams + k)]) * static_cast<double>(f.Get(r, c));
         for (int32_t j = 0; j < streams; ++j) {
           wanted += static_cast<double>(comb[N((r * streams + j) * streams + k)]) *
                     static_cast<double>(before.Get(r, j * hidden + c));
@@ -212,9 +219,13 @@ TEST_CASE("the head collapse weighs the streams and does not norm", "[ops][hyper
   for (int32_t i = 0; i < kLive * 4; ++i) head[N(i)] = random.Uniform(-2.0F, 2.0F);
   const int32_t live = kLive;
   cpu.device().kernels().hyper_head(
-      cpu.stream(), HyperHeadArgs{m.x.rows(), head.data(),
+      cpu.stream(), HyperHeadArgs{m.x.rows(),
+                                  head.data(),
                                   {m.base.data(), m.scale.data(), 4, 20, 1e-6F, 1e-6F},
-                                  m.out.rows(), &live, kRows, 21});
+                                  m.out.rows(),
+                                  &live,
+                                  kRows,
+                                  21});
   int wrong = 0;
   for (int32_t r = 0; r < kLive; ++r) {
     double squares = 0.0;
@@ -223,8 +234,8 @@ TEST_CASE("the head collapse weighs the streams and does not norm", "[ops][hyper
     for (int32_t c = 0; c < 21; ++c) {
       double wanted = 0.0;
       for (int32_t s = 0; s < 4; ++s) {
-        const double logit = static_cast<double>(head[N(r * 4 + s)]) * rho * 0.7 +
-                             static_cast<double>(m.base[N(s)]);
+        const double logit =
+            static_cast<double>(head[N(r * 4 + s)]) * rho * 0.7 + static_cast<double>(m.base[N(s)]);
         wanted += (Sigmoid(logit) + kEps) * m.X(r, s, c);
       }
       const double tolerance = dtype == DType::kF32 ? 5e-6 : 0x1p-7;

@@ -19,7 +19,9 @@ constexpr int32_t kWidth = 16;
 constexpr int32_t kRope = 4;
 constexpr int32_t kSlots = 3;
 constexpr int32_t kEntriesPerSlot = 32;
-constexpr int32_t kMaxTokens = 1100;
+constexpr int32_t kEntriesPerBlock = 4;
+constexpr int32_t kBlocksPerSlot = kEntriesPerSlot / kEntriesPerBlock;
+constexpr int32_t kMaxTokens = 1700;
 
 size_t N(int64_t i) { return static_cast<size_t>(i); }
 
@@ -29,7 +31,8 @@ struct Scheme {
   int32_t pool() const { return ratio * (overlap ? 2 : 1); }
 };
 
-// Tokens [start, start + count) of stream `text` for `slot`; from `garbage_from` on they are rejected drafts.
+// Tokens [start, start + count) of stream `text` for `slot`; from `garbage_from` on they are
+// rejected drafts.
 struct Chunk {
   int32_t slot;
   int32_t text;
@@ -38,7 +41,8 @@ struct Chunk {
   int32_t garbage_from = kMaxTokens;
 };
 
-// One compressor with its ring and pool; the projections are functions of (text, position, channel).
+// One compressor with its ring and pool; the projections are functions of (text, position,
+// channel).
 class Compressor {
  public:
   Compressor(Scheme scheme, KvFormat format)
@@ -46,9 +50,15 @@ class Compressor {
         channels_(kWidth * (scheme.overlap ? 2 : 1)),
         ring_(scheme.pool() + kDrafts),
         rope_(kMaxTokens, kRope),
-        pool_(format, kWidth, kRope, 4, kSlots * kEntriesPerSlot / 4),
+        pool_(format, kWidth, kRope, kEntriesPerBlock, kSlots * kBlocksPerSlot),
         ring_kv_(PoisonedFloats(int64_t{kSlots} * ring_ * channels_)),
-        ring_score_(ring_kv_) {
+        ring_score_(ring_kv_),
+        tail_kv_(PoisonedFloats(int64_t{kSlots} * kBlocksPerSlot * scheme.ratio * kWidth)),
+        tail_score_(tail_kv_),
+        slots_({.slots = kSlots,
+                .max_blocks = kBlocksPerSlot,
+                .context_tokens = kEntriesPerBlock * scheme.ratio}) {
+    for (int32_t b = 0; b < kSlots * kBlocksPerSlot; ++b) slots_.context_table[N(b)] = b;
     TestRandom random(100);
     weight_ = RandomBf16(random, kWidth, 0.5F, 2.0F);
     ape_ = RandomFloats(random, int64_t{scheme.ratio} * channels_, -1.0F, 1.0F);
@@ -86,16 +96,33 @@ class Compressor {
         meta.position[N(row)] = p;
         meta.sequence[N(row)] = static_cast<int32_t>(s);
         if ((p + 1) % scheme_.ratio == 0) {
-          entry_row[N(row)] = c.slot * kEntriesPerSlot + (p + 1) / scheme_.ratio - 1;
+          const int32_t entry = (p + 1) / scheme_.ratio - 1;
+          entry_row[N(row)] = Block(c.slot, entry) * kEntriesPerBlock + entry % kEntriesPerBlock;
         }
       }
     }
-    cpu.device().kernels().kv_compress(
-        cpu.stream(),
-        KvCompressArgs{kv.data(), score.data(), ape_.data(), ring_kv_.data(), ring_score_.data(),
-                       weight_.data(), entry_row.data(), meta.meta(), sequences.meta(),
-                       rope_.table(), pool_.pages(), &live, rows, scheme_.ratio, ring_,
-                       scheme_.overlap, 1e-6F});
+    KvCompressArgs a{};
+    a.kv = kv.data();
+    a.score = score.data();
+    a.ape = ape_.data();
+    a.ring_kv = ring_kv_.data();
+    a.ring_score = ring_score_.data();
+    if (scheme_.overlap) a.tail = {tail_kv_.data(), tail_score_.data()};
+    a.weight = weight_.data();
+    a.entry_row = entry_row.data();
+    a.meta = meta.meta();
+    a.sequences = sequences.meta();
+    a.slots = slots_.tables();
+    a.context_group = kContextGroup;
+    a.rope = rope_.table();
+    a.pages = pool_.pages();
+    a.live = &live;
+    a.rows = rows;
+    a.ratio = scheme_.ratio;
+    a.ring = ring_;
+    a.overlap = scheme_.overlap;
+    a.eps = 1e-6F;
+    cpu.device().kernels().kv_compress(cpu.stream(), a);
   }
 
   // Entry j of a text by the definition, in double precision.
@@ -107,9 +134,9 @@ class Compressor {
       const int32_t first = scheme_.overlap ? (j - 1) * scheme_.ratio : j * scheme_.ratio;
       for (int32_t t = std::max(0, first); t < (j + 1) * scheme_.ratio; ++t) {
         const int32_t channel = c + (scheme_.overlap && t >= j * scheme_.ratio ? kWidth : 0);
-        const double e = std::exp(
-            static_cast<double>(Value(1, text, t, channel)) +
-            static_cast<double>(ape_[N(t % scheme_.ratio * channels_ + channel)]));
+        const double e =
+            std::exp(static_cast<double>(Value(1, text, t, channel)) +
+                     static_cast<double>(ape_[N(t % scheme_.ratio * channels_ + channel)]));
         sum += e;
         pooled[N(c)] += e * static_cast<double>(Value(0, text, t, channel));
       }
@@ -117,15 +144,21 @@ class Compressor {
       squares += pooled[N(c)] * pooled[N(c)];
     }
     for (int32_t c = 0; c < kWidth; ++c) {
-      pooled[N(c)] *= static_cast<double>(Bf16ToFloat(weight_[N(c)])) /
-                      std::sqrt(squares / kWidth + 1e-6);
+      pooled[N(c)] *=
+          static_cast<double>(Bf16ToFloat(weight_[N(c)])) / std::sqrt(squares / kWidth + 1e-6);
     }
     rope_.Rotate(pooled, j * scheme_.ratio);
     return pooled;
   }
 
   std::vector<float> Entry(int32_t slot, int32_t j) const {
-    return pool_.Read(slot * kEntriesPerSlot + j);
+    return pool_.Read(Block(slot, j) * kEntriesPerBlock + j % kEntriesPerBlock);
+  }
+  // Slot `to` maps the first blocks of slot `from`, as after a prefix hit.
+  void Share(int32_t from, int32_t to, int32_t blocks) {
+    for (int32_t b = 0; b < blocks; ++b) {
+      slots_.context_table[N(to * kBlocksPerSlot + b)] = from * kBlocksPerSlot + b;
+    }
   }
   const std::vector<std::byte>& bytes() const { return pool_.bytes(); }
   bool RingUntouched(int32_t slot) const {
@@ -137,12 +170,17 @@ class Compressor {
   int32_t ring() const { return ring_; }
 
  private:
+  int32_t Block(int32_t slot, int32_t entry) const {
+    return slots_.context_table[N(slot * kBlocksPerSlot + entry / kEntriesPerBlock)];
+  }
+
   Scheme scheme_;
   int32_t channels_;
   int32_t ring_;
   RopeFixture rope_;
   KvPool pool_;
-  std::vector<float> ring_kv_, ring_score_;
+  std::vector<float> ring_kv_, ring_score_, tail_kv_, tail_score_;
+  SlotState slots_;
   std::vector<uint16_t> weight_;
   std::vector<float> ape_;
 };
@@ -204,8 +242,9 @@ TEST_CASE("streaming, chunked and whole runs give the same bits", "[ops][kv_comp
 
 TEST_CASE("rejected rows leave no trace in later entries at any phase", "[ops][kv_compress]") {
   CpuFixture cpu(1);
+  const int32_t groups = GENERATE(3, 4);  // a block's last group, and the next one's first
   for (const Scheme& s : Schemes()) {
-    const int32_t base = s.ratio * (s.ratio == 128 ? 1 : 3);
+    const int32_t base = s.ratio * (s.ratio == 128 ? groups - 1 : groups);
     const int32_t length = base + 2 * s.ratio + s.ratio * CeilDiv(12, s.ratio);
     Compressor whole(s, KvFormat::kF32);
     whole.Step(cpu, {{0, 7, 0, length}});
@@ -217,7 +256,8 @@ TEST_CASE("rejected rows leave no trace in later entries at any phase", "[ops][k
         run.Step(cpu, {{0, 7, 0, p}});
         run.Step(cpu, {{0, 7, p, kDrafts + 1, p + accepted + 1}});
         int32_t next = p + accepted + 1;
-        // A second verify step that rejects everything, then plain decoding to the end of the next groups.
+        // A second verify step that rejects everything, then plain decoding to the end of the next
+        // groups.
         run.Step(cpu, {{0, 7, next, kDrafts + 1, next + 1}});
         ++next;
         for (int32_t i = 0; i < 2 && next < length; ++i, ++next) run.Step(cpu, {{0, 7, next, 1}});
@@ -286,6 +326,30 @@ TEST_CASE("a slot that starts over ignores what its ring held", "[ops][kv_compre
   reused.Step(cpu, {{1, 4, 0, 40}});
   for (int32_t p = 0; p < 40; ++p) reused.Step(cpu, {{1, 3, p, 1}});
   CHECK(reused.bytes() == fresh.bytes());
+}
+
+TEST_CASE("a slot that starts behind shared blocks continues with the same bits",
+          "[ops][kv_compress]") {
+  CpuFixture cpu(2);
+  for (const Scheme& s : Schemes()) {
+    const int32_t block = kEntriesPerBlock * s.ratio;
+    const int32_t length = 3 * block + s.ratio;
+    for (const int32_t shared : {1, 2, 3}) {
+      Compressor run(s, KvFormat::kF32);
+      // The ring of slot 2 holds another text, and that of slot 0 has moved on.
+      run.Step(cpu, {{2, 4, 0, 2 * block}});
+      run.Step(cpu, {{0, 7, 0, block / 2}});
+      run.Step(cpu, {{0, 7, block / 2, length - block / 2}});
+      run.Share(0, 2, shared);
+      for (int32_t p = shared * block; p < length;) {
+        const int32_t count = std::min(length - p, shared == 2 ? 1 : s.ratio + 1);
+        run.Step(cpu, {{2, 7, p, count}});
+        p += count;
+      }
+      INFO("ratio " << s.ratio << " shared blocks " << shared);
+      for (int32_t j = 0; j < length / s.ratio; ++j) CHECK(run.Entry(2, j) == run.Entry(0, j));
+    }
+  }
 }
 
 }  // namespace

@@ -19,15 +19,19 @@ struct Shape {
   int32_t block;
 };
 
-// Odd sizes, sizes below one vector, tiles that end inside a scale block, and sizes that several workers share.
+// Odd sizes, sizes below one vector, tiles that end inside a scale block, and sizes that several
+// workers share.
 const std::vector<Shape>& Shapes() {
   static const std::vector<Shape> kShapes = {
-      {DType::kF32, 1, 1, 0},        {DType::kF32, 3, 7, 0},        {DType::kF32, 5, 33, 0},
-      {DType::kF32, 130, 100, 0},    {DType::kBf16, 1, 1, 0},       {DType::kBf16, 4, 31, 0},
-      {DType::kBf16, 37, 65, 0},     {DType::kBf16, 150, 224, 0},   {DType::kF8E4M3, 1, 32, 32},
-      {DType::kF8E4M3, 33, 96, 32},  {DType::kF8E4M3, 70, 64, 32},  {DType::kF8E4M3, 5, 128, 128},
+      {DType::kF32, 1, 1, 0},          {DType::kF32, 3, 7, 0},
+      {DType::kF32, 5, 33, 0},         {DType::kF32, 130, 100, 0},
+      {DType::kBf16, 1, 1, 0},         {DType::kBf16, 4, 31, 0},
+      {DType::kBf16, 37, 65, 0},       {DType::kBf16, 150, 224, 0},
+      {DType::kF8E4M3, 1, 32, 32},     {DType::kF8E4M3, 33, 96, 32},
+      {DType::kF8E4M3, 70, 64, 32},    {DType::kF8E4M3, 5, 128, 128},
       {DType::kF8E4M3, 130, 160, 128}, {DType::kF8E4M3, 200, 256, 128},
-      {DType::kF4E2M1x2, 1, 32, 0},  {DType::kF4E2M1x2, 6, 96, 0},  {DType::kF4E2M1x2, 150, 256, 0},
+      {DType::kF4E2M1x2, 1, 32, 0},    {DType::kF4E2M1x2, 6, 96, 0},
+      {DType::kF4E2M1x2, 150, 256, 0},
   };
   return kShapes;
 }
@@ -37,8 +41,8 @@ constexpr int32_t kMaxRows = 40;
 RowMatrix RunLinear(CpuFixture& cpu, RowMatrix& x, const Weight& weight, int32_t live,
                     int32_t groups, DType out_dtype) {
   RowMatrix y(kMaxRows, weight.out, out_dtype);
-  cpu.device().kernels().linear(
-      cpu.stream(), LinearArgs{x.rows(), y.rows(), weight, &live, kMaxRows, groups});
+  cpu.device().kernels().linear(cpu.stream(),
+                                LinearArgs{x.rows(), y.rows(), weight, &live, kMaxRows, groups});
   return y;
 }
 
@@ -62,8 +66,7 @@ int CountWrong(const RowMatrix& x, const TestWeight& w, const RowMatrix& y, int3
       double value;
       double magnitude;
       Oracle(x, w, r, o, groups, &value, &magnitude);
-      if (!(std::fabs(static_cast<double>(y.Get(r, o)) - value) <=
-            relative * magnitude + 1e-30)) {
+      if (!(std::fabs(static_cast<double>(y.Get(r, o)) - value) <= relative * magnitude + 1e-30)) {
         if (wrong++ == 0) UNSCOPED_INFO("row " << r << " output " << o);
       }
     }
@@ -201,7 +204,8 @@ TEST_CASE("bf16 activations are widened on entry and rounded once on exit", "[op
       const RowMatrix y = RunLinear(cpu, x, w.weight, live, 1, DType::kBf16);
       int wrong = 0;
       for (int32_t r = 0; r < live; ++r) {
-        for (int32_t o = 0; o < s.out; ++o) wrong += y.Get(r, o) == RoundToBf16(exact.Get(r, o)) ? 0 : 1;
+        for (int32_t o = 0; o < s.out; ++o)
+          wrong += y.Get(r, o) == RoundToBf16(exact.Get(r, o)) ? 0 : 1;
       }
       INFO(DTypeName(s.dtype) << " out " << s.out << " in " << s.in << " rows " << live);
       CHECK(wrong == 0);

@@ -76,7 +76,8 @@ TEST_CASE("grouping lists every pair once, by expert and in row order", "[ops][m
   }
 }
 
-// One whole expert pass of a layer with `top_k` choices; the oracle works per row without any grouping.
+// One whole expert pass of a layer with `top_k` choices; the oracle works per row without any
+// grouping.
 struct Layer {
   Layer(TestRandom& random, DType dtype, int32_t block) {
     for (int32_t e = 0; e < kExperts; ++e) {
@@ -105,9 +106,9 @@ RowMatrix RunLayer(CpuFixture& cpu, const Layer& l, RowMatrix& x, RowMatrix& sha
   ops.grouped_linear(cpu.stream(),
                      GroupedLinearArgs{x.rows(), inner.rows(), l.gate_view.data(), g.offset.data(),
                                        g.pair_row.data(), Layer::kExperts, pairs});
-  ops.grouped_linear(cpu.stream(), GroupedLinearArgs{inner.rows(), pair_out.rows(),
-                                                     l.down_view.data(), g.offset.data(), nullptr,
-                                                     Layer::kExperts, pairs});
+  ops.grouped_linear(cpu.stream(),
+                     GroupedLinearArgs{inner.rows(), pair_out.rows(), l.down_view.data(),
+                                       g.offset.data(), nullptr, Layer::kExperts, pairs});
   CHECK(inner.PoisonIntactFrom(live * Layer::kTopK));
   CHECK(pair_out.PoisonIntactFrom(live * Layer::kTopK));
   RowMatrix out(rows, Layer::kHidden);
@@ -232,8 +233,9 @@ TEST_CASE("swiglu clamps the gate from above and the value on both sides", "[ops
   for (int32_t p = 0; p < live * 3; ++p) choice[N(p)] = (p * 5) % (live * 3);
   const bool weighted = GENERATE(false, true);
   cpu.device().kernels().swiglu(
-      cpu.stream(), SwigluArgs{gate.rows(), up.rows(), out.rows(), weighted ? weight.data() : nullptr,
-                               weighted ? choice.data() : nullptr, &live, 3, kRows, kCols, 10.0F});
+      cpu.stream(),
+      SwigluArgs{gate.rows(), up.rows(), out.rows(), weighted ? weight.data() : nullptr,
+                 weighted ? choice.data() : nullptr, &live, 3, kRows, kCols, 10.0F});
   int wrong = 0;
   for (int32_t r = 0; r < live * 3; ++r) {
     const double w = weighted ? static_cast<double>(weight[N(choice[N(r)])]) : 1.0;
@@ -261,8 +263,8 @@ TEST_CASE("swiglu may write over its gate", "[ops][swiglu]") {
   up.Randomize(random, 3);
   const auto run = [&](RowMatrix& to) {
     cpu.device().kernels().swiglu(
-        cpu.stream(), SwigluArgs{gate.rows(), up.rows(), to.rows(), nullptr, nullptr, &live, 1, 4, 9,
-                                 10.0F});
+        cpu.stream(),
+        SwigluArgs{gate.rows(), up.rows(), to.rows(), nullptr, nullptr, &live, 1, 4, 9, 10.0F});
   };
   run(out);
   run(gate);

@@ -76,8 +76,7 @@ TEST_CASE("learned routing picks the best biased scores and weighs without the b
       if (top_k > experts) continue;
       const std::vector<float> logits = Logits(random, experts);
       const std::vector<float> bias = RandomFloats(random, experts, -1.0F, 1.0F);
-      const Routing r =
-          Route(cpu, logits, bias.data(), nullptr, nullptr, kLive, experts, top_k);
+      const Routing r = Route(cpu, logits, bias.data(), nullptr, nullptr, kLive, experts, top_k);
       int wrong = 0;
       for (int32_t row = 0; row < kLive; ++row) {
         std::vector<int32_t> order(static_cast<size_t>(experts));
@@ -123,8 +122,7 @@ TEST_CASE("hash routing reads the token table and weighs by the gate", "[ops][mo
   const std::vector<float> logits = Logits(random, kExperts);
   std::vector<int32_t> token(kRows, 1 << 28);
   for (int32_t r = 0; r < kLive; ++r) token[static_cast<size_t>(r)] = random.Below(kVocab);
-  const Routing r =
-      Route(cpu, logits, nullptr, table.data(), token.data(), kLive, kExperts, kTopK);
+  const Routing r = Route(cpu, logits, nullptr, table.data(), token.data(), kLive, kExperts, kTopK);
   for (int32_t row = 0; row < kLive; ++row) {
     for (int32_t k = 0; k < kTopK; ++k) {
       const int32_t id = token[static_cast<size_t>(row)];

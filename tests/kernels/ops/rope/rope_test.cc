@@ -23,8 +23,8 @@ struct Case {
 
 RopeArgs MakeArgs(RowMatrix& x, const std::vector<int32_t>& position, const RopeFixture& rope,
                   const Case& c, const int32_t* live, bool inverse, bool norm) {
-  return {x.rows(), position.data(), rope.table(), live,    kRows, c.heads,
-          c.head_dim, inverse,       norm,         1e-6F};
+  return {x.rows(), position.data(), rope.table(), live, kRows,
+          c.heads,  c.head_dim,      inverse,      norm, 1e-6F};
 }
 
 std::vector<int32_t> Positions(TestRandom& random) {
@@ -48,8 +48,7 @@ TEST_CASE("rope rotates adjacent pairs of each head's tail", "[ops][rope]") {
     x.Randomize(random, kLive);
     const RowMatrix before = x;
     const int32_t live = kLive;
-    cpu.device().kernels().rope(cpu.stream(),
-                                MakeArgs(x, position, rope, c, &live, inverse, norm));
+    cpu.device().kernels().rope(cpu.stream(), MakeArgs(x, position, rope, c, &live, inverse, norm));
     int wrong = 0;
     for (int32_t r = 0; r < kLive; ++r) {
       for (int32_t h = 0; h < c.heads; ++h) {
@@ -126,8 +125,9 @@ TEST_CASE("a rotation by 90 degrees moves the first of a pair to the second", "[
   for (int32_t i = 0; i < 4; ++i) x.Set(0, i, static_cast<float>(i + 1));
   const int32_t position = 0;
   const int32_t live = 1;
-  cpu.device().kernels().rope(cpu.stream(), RopeArgs{x.rows(), &position, {cos, sin, 4}, &live, 1, 1,
-                                                     4, false, false, 0.0F});
+  cpu.device().kernels().rope(
+      cpu.stream(),
+      RopeArgs{x.rows(), &position, {cos, sin, 4}, &live, 1, 1, 4, false, false, 0.0F});
   CHECK(x.Get(0, 0) == -2.0F);
   CHECK(x.Get(0, 1) == 1.0F);
   CHECK(x.Get(0, 2) == 3.0F);

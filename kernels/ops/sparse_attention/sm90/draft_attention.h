@@ -1,0 +1,25 @@
+// Host side of the Hopper draft-block attention.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/ops/sparse_attention/sparse_attention.h"
+
+namespace firesteel::sm90 {
+
+// True when the kernel serves these arguments: one pool in fp8 (584-byte record) or bf16, head_dim 512, bf16 queries,
+// lists of at most 136 keys, heads a multiple of 8.
+bool DraftAttentionServes(const SparseAttentionArgs& args, int32_t max_valid);
+
+// Query rows per CTA. Any choice gives the same bits; this one is the fastest measured for the number of lists.
+struct DraftTile {
+  int32_t rows;   // of the block
+  int32_t heads;
+};
+DraftTile SelectDraftTile(int32_t lists, int32_t rows_per_list, int32_t heads, int32_t sm_count);
+
+// REQUIRES: DraftAttentionServes. `tile` as selected, or any pair whose product is 8, 16, 40 or 80.
+cudaError_t LaunchDraftAttention(cudaStream_t stream, const SparseAttentionArgs& args,
+                                 const DraftTile& tile);
+
+}  // namespace firesteel::sm90

@@ -1,0 +1,118 @@
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/ops/verify/verify.h"
+#include "tests/kernels/support/verify_fixture.h"
+#include "tests/support/catch.h"
+
+namespace firesteel {
+namespace {
+
+constexpr int32_t kVocab = 11;
+
+TEST_CASE("greedy verification accepts drafts up to the first mismatch", "[ops][verify]") {
+  CpuFixture cpu(2);
+  for (int32_t matching = 0; matching <= 4; ++matching) {
+    VerifyFixture f(1, 4, kVocab);
+    std::vector<std::vector<float>> rows;
+    std::vector<int32_t> wanted;
+    for (int32_t i = 0; i <= 4; ++i) {
+      rows.push_back(Favor(kVocab, i + 3));
+      if (i <= matching) wanted.push_back(i + 3);
+      if (i < 4) f.SetDraft(0, i, i < matching ? i + 3 : 1, {});
+    }
+    f.AddDecode(0, 20, rows, 4);
+    f.Run(cpu);
+    INFO("matching " << matching);
+    CHECK(f.Tokens(0) == wanted);
+    CHECK(f.results[0].accepted == matching);
+    CHECK(f.results[0].drafted == 4);
+    CHECK(f.results[0].slot == 0);
+    CHECK(f.slots.length[0] == 20 + matching + 1);
+    CHECK(f.slots.last_token[0] == wanted.back());
+  }
+}
+
+TEST_CASE("a match after a mismatch is not accepted", "[ops][verify]") {
+  CpuFixture cpu(1);
+  VerifyFixture f(1, 3, kVocab);
+  f.SetDraft(0, 0, 1, {});
+  f.SetDraft(0, 1, 4, {});  // would match row 1
+  f.SetDraft(0, 2, 5, {});
+  f.AddDecode(0, 5, {Favor(kVocab, 3), Favor(kVocab, 4), Favor(kVocab, 5), Favor(kVocab, 6)}, 3);
+  f.Run(cpu);
+  CHECK(f.Tokens(0) == std::vector<int32_t>{3});
+  CHECK(f.slots.length[0] == 6);
+}
+
+TEST_CASE("a row past the verified drafts ignores what the draft table holds", "[ops][verify]") {
+  CpuFixture cpu(1);
+  VerifyFixture f(1, 3, kVocab);
+  f.SetDraft(0, 0, 3, {});
+  f.SetDraft(0, 1, 4, {});  // not under verification this step
+  f.AddDecode(0, 5, {Favor(kVocab, 3), Favor(kVocab, 4)}, 1);
+  f.Run(cpu);
+  CHECK(f.Tokens(0) == std::vector<int32_t>{3, 4});
+  CHECK(f.results[0].accepted == 1);
+  CHECK(f.results[0].drafted == 1);
+}
+
+TEST_CASE("greedy ties go to the lower token and NaN never wins", "[ops][verify]") {
+  CpuFixture cpu(1);
+  VerifyFixture f(2, 1, kVocab);
+  std::vector<float> tie = Favor(kVocab, 7);
+  tie[4] = 2.0F;
+  std::vector<float> broken = Favor(kVocab, 6);
+  broken[0] = broken[9] = std::numeric_limits<float>::quiet_NaN();
+  f.AddDecode(0, 5, {tie}, 0);
+  f.AddDecode(1, 5, {broken}, 0);
+  f.Run(cpu);
+  CHECK(f.Tokens(0) == std::vector<int32_t>{4});
+  CHECK(f.Tokens(1) == std::vector<int32_t>{6});
+}
+
+TEST_CASE("a chunk that is not the last advances the slot and emits nothing", "[ops][verify]") {
+  CpuFixture cpu(1);
+  VerifyFixture f(1, 2, kVocab);
+  f.slots.last_token[0] = 8;
+  f.AddPrefill(0, 32, 16, {});
+  f.Run(cpu);
+  CHECK(f.results[0].num_tokens == 0);
+  CHECK(f.results[0].slot == 0);
+  CHECK(f.slots.length[0] == 48);
+  CHECK(f.slots.last_token[0] == 8);
+}
+
+TEST_CASE("the last chunk of a prompt emits one token without drafts", "[ops][verify]") {
+  CpuFixture cpu(1);
+  VerifyFixture f(1, 2, kVocab);
+  f.SetDraft(0, 0, 5, {});  // left over from the slot's former owner
+  f.AddPrefill(0, 32, 16, {Favor(kVocab, 5)});
+  f.Run(cpu);
+  CHECK(f.Tokens(0) == std::vector<int32_t>{5});
+  CHECK(f.results[0].accepted == 0);
+  CHECK(f.results[0].drafted == 0);
+  CHECK(f.slots.length[0] == 48);
+  CHECK(f.slots.last_token[0] == 5);
+}
+
+TEST_CASE("padding records name no slot and slots outside the step keep their state",
+          "[ops][verify]") {
+  CpuFixture cpu(3);
+  VerifyFixture f(4, 1, kVocab);
+  f.slots.length = {1, 2, 3, 4};
+  f.slots.last_token = {5, 6, 7, 8};
+  f.AddDecode(2, 3, {Favor(kVocab, 9)}, 0);
+  f.Run(cpu);
+  CHECK(f.results[0].slot == 2);
+  for (size_t i = 1; i < f.results.size(); ++i) {
+    CHECK(f.results[i].slot == -1);
+    CHECK(f.results[i].num_tokens == 0);
+  }
+  CHECK(f.slots.length == std::vector<int32_t>{1, 2, 4, 4});
+  CHECK(f.slots.last_token == std::vector<int32_t>{5, 6, 9, 8});
+}
+
+}  // namespace
+}  // namespace firesteel
