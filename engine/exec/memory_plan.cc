@@ -10,8 +10,8 @@ namespace {
 
 constexpr int64_t kDefaultCacheBytes = int64_t{1} << 30;
 
-// Context blocks when the user gives no capacity: every slot at full length, but at most kDefaultCacheBytes, the windows of
-// cached prefixes included, and at least one sequence of full length.
+// Context blocks when the user gives no capacity: every slot at full length, but at most kDefaultCacheBytes (the windows
+// of cached prefixes included) and at least one sequence of full length.
 int64_t DefaultContextBlocks(const EngineOptions& options, int32_t positions,
                              int64_t bytes_per_block) {
   const int64_t per_sequence = CeilDiv(positions, kContextBlockTokens);
@@ -57,7 +57,7 @@ Result<MemoryPlan> PlanMemory(const EngineOptions& options, const TargetModel& t
   m.cache.groups = {{"context", kContextBlockTokens, context_bytes, 0},
                     {"window", kWindowBlockTokens, window_bytes, spec.window_tokens}};
   // A prefix can be resumed where its window is cached. Window blocks cost several times what the context blocks of the
-  // same tokens do, so there is room for the windows of every other context block: as many window blocks as context blocks.
+  // same tokens do, so there is room for the windows of every other context block: one window block per context block.
   const int64_t cached_windows = options.prefix_cache ? 1 : 0;  // window blocks per context block
   const int64_t context_blocks =
       options.cache_tokens > 0

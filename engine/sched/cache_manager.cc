@@ -201,7 +201,7 @@ void CacheManager::Commit(SlotId slot, std::span<const int32_t> tokens) {
   }
 }
 
-// The node of a unit. A new one takes the slot's blocks; one that is there keeps its own and takes those that it misses.
+// The node of a unit. A new one takes the slot's blocks; one that is there keeps its own and takes what it misses.
 int32_t CacheManager::IndexUnit(SlotId slot, int32_t parent, int32_t depth,
                                 std::span<const int32_t> tokens) {
   int32_t node = index_->Find(parent, tokens);

@@ -2,8 +2,8 @@
 //
 // Scheduler thread only. Every change that the ranks must see is written as a PlanAppend of the step being planned; a
 // (group, slot, index) is written at most once per step, so ranks may apply the records in any order. Blocks of
-// committed positions are indexed by content; a sequence that starts with a known prefix maps the same blocks. Nothing is
-// copied, and a shared block is never written again: all its positions are older than any row to come. Invariants:
+// committed positions are indexed by content; a sequence that starts with a known prefix maps the same blocks. Nothing
+// is copied, and a shared block is never written again: its positions are older than any row to come. Invariants:
 //   1. a block's reference count is the number of table entries that map it; more than one only if it is indexed.
 //   2. a table's mapped entries are contiguous: released ones form a prefix.
 //   3. a free slot's tables are empty.

@@ -141,7 +141,7 @@ Status CheckBlocks(const Scheduler& scheduler) {
     int32_t used = 0;
     for (int32_t block = 0; block < pool.num_blocks(); ++block) {
       const int32_t count = mapped[static_cast<size_t>(block)];
-      used += count;
+      used += count > 0 ? 1 : 0;
       if (pool.references(BlockId{block}) != count) {
         return Broken("group " + std::to_string(g) + ", block " + std::to_string(block) + " has " +
                       std::to_string(pool.references(BlockId{block})) + " references and " +

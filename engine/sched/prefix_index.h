@@ -2,8 +2,8 @@
 //
 // Prefixes are cut into units of block_tokens() tokens, the least that is whole blocks in every cache group. A node is
 // one unit behind its parent's prefix; it names the blocks of every group that hold the unit's positions. Children are
-// found by a chained hash of the tokens and then compared token by token, so a collision never shares a block. Ids only:
-// the pools count references, the cache manager keeps both in step. Scheduler thread only. Invariants:
+// found by a chained hash of the tokens and then compared token by token, so a collision never shares a block. Ids
+// only: the pools count references, the cache manager keeps both in step. Scheduler thread only. Invariants:
 //   1. a node has all its blocks of the groups that retain everything. When one goes, the node goes, and with it
 //      everything behind it: nothing could reach it any more. So nodes never outnumber blocks.
 //   2. a block of a windowed group may be missing; then no hit ends where it is needed.

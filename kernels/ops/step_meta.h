@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/ops/slot_sampling.h"
+
 namespace firesteel {
 
 inline constexpr int32_t kMaxCacheGroups = 4;
@@ -17,9 +19,13 @@ struct SlotTables {
   int32_t* last_token;      // [slots] the anchor
   int32_t* draft_tokens;    // [slots, draft_length] proposals for positions P + 1 ...
   float* draft_probs;       // [slots, draft_length, vocab] what each proposal was drawn from; unused by greedy slots
-  float* temperature;       // [slots] 0 is greedy
-  float* top_p;             // [slots]
-  uint64_t* seed;           // [slots]
+  SlotSampling* sampling;   // [slots]
+  SamplingRules* rules;     // [slots] entries counted in `sampling`; the rest is undefined
+  // [slots, vocab] of slots whose sampling counts tokens, undefined for others. Prompt tokens enter as their rows are run,
+  // output tokens as they are emitted; a rejected draft never does.
+  uint8_t* prompt_seen;     // 1: the token is in the prompt
+  int32_t* output_count;    // times the token was emitted
+  int32_t* recent_tokens;   // [slots, kRecentTokens] the token at a position; kept for slots with bad words
   int32_t* block_table[kMaxCacheGroups];  // [slots, max_blocks[g]] block ids, -1 unmapped
   int32_t max_blocks[kMaxCacheGroups];
   int32_t block_tokens[kMaxCacheGroups];
@@ -70,6 +76,7 @@ struct SequenceMeta {
   int32_t* first_logit_row;  // [sequences]
   int32_t* num_logit_rows;   // [sequences] 0: emits nothing
   int32_t* propose;          // [sequences]
+  int32_t* next_token;       // [sequences] the known token behind the last row; -1: the last logit row emits one
 };
 
 // Per compression ratio.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/ops/draft_prepare/draft_prepare.h"
 #include "kernels/ops/sparse_attention/sparse_attention.h"
 #include "kernels/ops/verify/sampling_math.h"
 #include "kernels/ops/verify/sequence_result.h"
@@ -71,6 +72,22 @@ void AttendToPaddedWidth(Stream& stream, const SparseAttentionArgs& args) {
   SparseAttentionArgs padded = args;
   padded.window_rows = {index.data(), valid.data(), width};
   SparseAttentionCpu(stream, padded);
+}
+
+void DraftFromStaleWindowAfterHit(Stream& stream, const DraftPrepareArgs& a) {
+  DraftPrepareCpu(stream, a);
+  int32_t draft = 0;
+  for (int32_t s = 0; s < a.padded_sequences; ++s) {
+    if (a.sequences.propose[s] == 0) continue;
+    const int32_t keys = a.draft.keys.valid[draft];
+    int32_t* index = a.draft.keys.index + int64_t{draft} * a.draft.keys.width;
+    ++draft;
+    // Prompts run in one chunk here, so a later start is a hit.
+    if (a.sequences.num_drafts[s] >= 0 || a.sequences.start[s] == 0) continue;
+    const int32_t committed = keys - a.block;
+    const int32_t own = a.sequences.num_rows[s];
+    for (int32_t i = 0; i < committed - own; ++i) index[i] = i;
+  }
 }
 
 void VerifyWithoutBreak(Stream&, const VerifyArgs& a) {

@@ -13,6 +13,7 @@ namespace firesteel {
 namespace {
 
 constexpr int32_t kPoison = -777;
+constexpr uint64_t kEmptyPrefix = 1;
 
 uint64_t Mix(uint64_t x) {
   x += 0x9E3779B97F4A7C15ULL;
@@ -87,7 +88,7 @@ ScriptedRank::ScriptedRank(ScriptedRankOptions options) : options_(std::move(opt
         CeilDiv(info.model.max_model_len + info.cache.lookahead_tokens, spec.block_tokens));
     Group group;
     group.cells.resize(blocks * static_cast<size_t>(spec.block_tokens));
-    group.owner.assign(blocks, -1);
+    group.holders.resize(blocks);
     group.tables.assign(num_slots, std::vector<int32_t>(entries, -1));
     groups_.push_back(std::move(group));
   }
@@ -137,18 +138,20 @@ Status ScriptedRank::ApplyNewSlots(const StepPlan& plan) {
     if (start.slot < 0 || start.slot >= options_.info.limits.max_sequences) {
       return Internal("new slot " + Str(start.slot) + " is out of range");
     }
-    if (start.length != 0) return Internal("new slot starts at " + Str(start.length));
+    if (start.length < 0 || start.length >= options_.info.model.max_model_len) {
+      return Internal("new slot starts at " + Str(start.length));
+    }
     for (Group& group : groups_) {
       for (int32_t& block : group.tables[static_cast<size_t>(start.slot)]) {
-        if (block >= 0 && group.owner[static_cast<size_t>(block)] == start.slot) {
-          group.owner[static_cast<size_t>(block)] = -1;
-        }
+        if (block >= 0) group.holders[static_cast<size_t>(block)].erase(start.slot);
         block = -1;
       }
     }
-    slots_[static_cast<size_t>(start.slot)] = Slot{};
-    slots_[static_cast<size_t>(start.slot)].live = true;
-    slots_[static_cast<size_t>(start.slot)].seed = start.seed;
+    Slot& slot = slots_[static_cast<size_t>(start.slot)];
+    slot = Slot{};
+    slot.live = true;
+    slot.length = start.length;
+    slot.seed = start.seed;
   }
   return Status::Ok();
 }
@@ -180,22 +183,37 @@ Status ScriptedRank::ApplyAppend(const PlanAppend& append) {
                     " entries");
   }
   int32_t& entry = table[static_cast<size_t>(append.index)];
-  if (append.block == -1) {
-    if (entry < 0) return Internal(where + "unmaps what is not mapped");
-    group.owner[static_cast<size_t>(entry)] = -1;
-    entry = -1;
-    return Status::Ok();
-  }
+  if (append.block == -1) return Unmap(append, where);
   if (entry >= 0) return Internal(where + "is mapped already");
-  if (append.block < 0 || append.block >= static_cast<int32_t>(group.owner.size())) {
+  if (append.block < 0 || append.block >= static_cast<int32_t>(group.holders.size())) {
     return Internal(where + "block " + Str(append.block) + " is out of range");
   }
-  int32_t& owner = group.owner[static_cast<size_t>(append.block)];
-  if (owner == append.slot) return Internal(where + "maps a block twice");
-  // The other slot has ended or was preempted. If it has not, its next rows are refused.
-  if (owner >= 0) slots_[static_cast<size_t>(owner)].live = false;
-  owner = append.slot;
+  std::set<int32_t>& holders = group.holders[static_cast<size_t>(append.block)];
+  if (holders.contains(append.slot)) return Internal(where + "maps a block twice");
+  const Slot& slot = slots_[static_cast<size_t>(append.slot)];
+  const int32_t begin = append.index * BlockTokens(static_cast<size_t>(append.group));
+  if (begin < slot.length) {
+    // A shared one: its positions are valid before the slot's first row. What it holds is checked when it is read.
+    if (slot.ran || begin + BlockTokens(static_cast<size_t>(append.group)) > slot.length) {
+      return Internal(where + "covers positions before " + Str(slot.length));
+    }
+  } else {
+    // Those that held it have ended or were preempted. If one has not, its next rows are refused.
+    for (const int32_t other : holders) slots_[static_cast<size_t>(other)].live = false;
+    holders.clear();
+  }
+  holders.insert(append.slot);
   entry = append.block;
+  return Status::Ok();
+}
+
+Status ScriptedRank::Unmap(const PlanAppend& append, const std::string& where) {
+  Group& group = groups_[static_cast<size_t>(append.group)];
+  int32_t& entry =
+      group.tables[static_cast<size_t>(append.slot)][static_cast<size_t>(append.index)];
+  if (entry < 0) return Internal(where + "unmaps what is not mapped");
+  group.holders[static_cast<size_t>(entry)].erase(append.slot);
+  entry = -1;
   return Status::Ok();
 }
 
@@ -238,7 +256,7 @@ Status ScriptedRank::CheckMapped(const PlanSequence& sequence) const {
     for (int32_t position = begin; position < end; ++position) {
       const int32_t block = groups_[g].tables[static_cast<size_t>(sequence.slot)]
                                              [static_cast<size_t>(position / BlockTokens(g))];
-      if (block < 0 || groups_[g].owner[static_cast<size_t>(block)] != sequence.slot) {
+      if (block < 0 || !groups_[g].holders[static_cast<size_t>(block)].contains(sequence.slot)) {
         return Internal("slot " + Str(sequence.slot) + ", group " +
                         options_.info.cache.groups[g].name + ": position " + Str(position) +
                         " of [" + Str(begin) + ", " + Str(end) + ") has no block");
@@ -257,23 +275,33 @@ ScriptedRank::Cell& ScriptedRank::CellAt(Group& group, size_t index, int32_t slo
                      static_cast<size_t>(position % block_tokens)];
 }
 
-void ScriptedRank::WriteCell(int32_t slot, int32_t position, int32_t token) {
+Status ScriptedRank::WriteCell(int32_t slot, const Cell& cell) {
   for (size_t g = 0; g < groups_.size(); ++g) {
-    CellAt(groups_[g], g, slot, position) = {.position = position, .token = token};
+    const int32_t entry = cell.position / BlockTokens(g);
+    const int32_t block = groups_[g].tables[static_cast<size_t>(slot)][static_cast<size_t>(entry)];
+    if (groups_[g].holders[static_cast<size_t>(block)].size() != 1) {
+      return Internal("slot " + Str(slot) + " writes position " + Str(cell.position) +
+                      " into block " + Str(block) + ", which another slot shares");
+    }
+    CellAt(groups_[g], g, slot, cell.position) = cell;
   }
+  return Status::Ok();
 }
 
-Status ScriptedRank::ReadContext(int32_t slot_index, uint64_t* state) const {
+Status ScriptedRank::ReadContext(int32_t slot_index, uint64_t* state, uint64_t* prefix) const {
   const Slot& slot = slots_[static_cast<size_t>(slot_index)];
   *state = StartState(slot.seed);
+  *prefix = kEmptyPrefix;
   for (int32_t position = 0; position < slot.length; ++position) {
     auto& self = const_cast<ScriptedRank&>(*this);
     const Cell& cell = CellAt(self.groups_[full_group_], full_group_, slot_index, position);
+    *prefix = PushToken(*prefix, cell.token);
     for (size_t g = 0; g < groups_.size(); ++g) {
       const int32_t retained = options_.info.cache.groups[g].retained_tokens;
       if (retained > 0 && position < slot.length - retained) continue;
       const Cell& other = CellAt(self.groups_[g], g, slot_index, position);
-      if (other.position != position || other.token != cell.token || other.token == kPoison) {
+      if (other.position != position || other.token != cell.token || other.token == kPoison ||
+          other.prefix != *prefix) {
         return Internal("slot " + Str(slot_index) + ", group " + Str(static_cast<int64_t>(g)) +
                         ": position " + Str(position) + " holds a row of another one");
       }
@@ -289,17 +317,21 @@ Status ScriptedRank::RunSequence(const StepPlan& plan, const PlanSequence& seque
   const int32_t vocab_size = options_.info.model.vocab_size;
   const bool decode = sequence.num_drafts >= 0;
   uint64_t state = 0;
-  FIRESTEEL_RETURN_IF_ERROR(ReadContext(sequence.slot, &state));
+  uint64_t prefix = 0;
+  FIRESTEEL_RETURN_IF_ERROR(ReadContext(sequence.slot, &state, &prefix));
+  slot.ran = true;
   std::vector<int32_t> rows(static_cast<size_t>(sequence.num_rows));
   for (int32_t i = 0; i < sequence.num_rows; ++i) {
     int32_t token = plan.tokens()[static_cast<size_t>(sequence.first_row + i)];
     if (decode) token = i == 0 ? slot.anchor : slot.drafts[static_cast<size_t>(i - 1)];
     if (token < 0 || token >= vocab_size) return Internal("row token " + Str(token));
     rows[static_cast<size_t>(i)] = token;
-    WriteCell(sequence.slot, slot.length + i, token);
+    prefix = PushToken(prefix, token);
+    FIRESTEEL_RETURN_IF_ERROR(WriteCell(sequence.slot, {slot.length + i, token, prefix}));
   }
   for (int32_t i = 0; i < options_.info.cache.lookahead_tokens; ++i) {
-    WriteCell(sequence.slot, slot.length + sequence.num_rows + i, kPoison);
+    FIRESTEEL_RETURN_IF_ERROR(
+        WriteCell(sequence.slot, {slot.length + sequence.num_rows + i, kPoison, 0}));
   }
   *result = SequenceResult{};
   result->slot = sequence.slot;

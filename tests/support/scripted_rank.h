@@ -3,12 +3,15 @@
 // The next token is a hash of the request's seed and all tokens before it, read back through the block tables, so a
 // wrong table, a wrong position or a missing row changes the output. Drafts are right with a seeded probability.
 // Every plan is checked against the contract of engine/plan; a violation is an Internal error that names it. The
-// lookahead positions are overwritten with poison.
+// lookahead positions are overwritten with poison. Rows also record a hash of all tokens up to their own, so a block
+// that is shared with the wrong prefix is found when it is read; a block that is shared may not be written.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/api/request.h"
@@ -49,14 +52,16 @@ class ScriptedRank final : public RankExecutor {
   struct Cell {
     int32_t position = -1;
     int32_t token = -1;
+    uint64_t prefix = 0;  // of the tokens up to this one, whatever the seed
   };
   struct Group {
     std::vector<Cell> cells;                   // [blocks * block_tokens]
-    std::vector<int32_t> owner;                // [blocks] the slot that maps it, or -1
+    std::vector<std::set<int32_t>> holders;    // [blocks] slots that map it
     std::vector<std::vector<int32_t>> tables;  // [slots][entries] block or -1
   };
   struct Slot {
     bool live = false;  // started, and none of its blocks was given away since
+    bool ran = false;   // rows of it were run
     int32_t length = 0;
     bool has_anchor = false;
     int32_t anchor = -1;
@@ -68,10 +73,11 @@ class ScriptedRank final : public RankExecutor {
   Status ApplyNewSlots(const StepPlan& plan);
   Status ApplyAppends(const StepPlan& plan);
   Status ApplyAppend(const PlanAppend& append);
+  Status Unmap(const PlanAppend& append, const std::string& where);
   Status CheckSequence(const PlanSequence& sequence) const;
   Status CheckMapped(const PlanSequence& sequence) const;
-  Status ReadContext(int32_t slot, uint64_t* state) const;
-  void WriteCell(int32_t slot, int32_t position, int32_t token);
+  Status ReadContext(int32_t slot, uint64_t* state, uint64_t* prefix) const;
+  Status WriteCell(int32_t slot, const Cell& cell);
   Status RunSequence(const StepPlan& plan, const PlanSequence& sequence, SequenceResult* result);
   void Propose(Slot* slot, uint64_t state) const;
   Cell& CellAt(Group& group, size_t index, int32_t slot, int32_t position) const;

@@ -15,7 +15,7 @@ class NoneDrafter final : public Drafter {
   void EnqueuePropose(StepContext&) override {}
 
  private:
-  const DraftSpec spec_;
+  const DraftSpec spec_{};
 };
 
 }  // namespace firesteel

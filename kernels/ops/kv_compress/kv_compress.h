@@ -4,8 +4,8 @@
 // tokens of group j - 1 through the first half of the channels and tokens of group j through the second half; group -1
 // contributes nothing. The pooled row is RMS-normed, rotated at position j * ratio and encoded.
 //
-// Rows of tokens before this step come from the slot's state ring, rows of this step from the projections; both hold the
-// same fp32 values, so how a sequence was cut into steps cannot change an entry. The ring keeps the newest `ring` tokens
+// Rows of tokens before this step come from the slot's ring, rows of this step from the projections; both hold the same
+// fp32 values, so how a sequence was cut into steps cannot change an entry. The ring keeps the newest `ring` tokens
 // by absolute position, enough that rejected rows never overwrite what an open group still needs.
 //
 // The ring belongs to a slot, so another slot that starts behind a shared prefix cannot see it. With overlap the first

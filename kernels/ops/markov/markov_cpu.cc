@@ -39,7 +39,7 @@ void Choose(const MarkovStepArgs& a, int64_t i) {
   const int32_t vocab = a.w2.out;
   const int32_t slot = a.draft.slot[i];
   float* logits = a.logits + i * vocab;
-  const float temperature = a.slots.temperature[slot];
+  const float temperature = a.slots.sampling[slot].temperature;
   int32_t token;
   if (temperature == 0.0F) {
     token = ArgMax(logits, vocab);
@@ -50,7 +50,7 @@ void Choose(const MarkovStepArgs& a, int64_t i) {
     const float sum = ExpShifted(q, vocab, top);
     ScaleRow(q, 1.0F / sum, nullptr, vocab, q);
     const int64_t position = int64_t{a.draft.position[i * a.block + a.step]} + 1;
-    token = DrawIndex(q, vocab, a.slots.seed[slot], position, DrawPurpose::kDraft);
+    token = DrawIndex(q, vocab, a.slots.sampling[slot].seed, position, DrawPurpose::kDraft);
   }
   a.draft.chain[i * (a.block + 1) + a.step + 1] = token;
   a.slots.draft_tokens[int64_t{slot} * a.slots.draft_length + a.step] = token;

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/ops/slot_sampling.h"
+
 namespace firesteel {
 
 struct PlanHeader {
@@ -12,6 +14,8 @@ struct PlanHeader {
   int32_t num_logit_rows = 0;
   int32_t num_new_slots = 0;
   int32_t num_appends = 0;
+  int32_t num_rules = 0;       // SamplingRules that follow the tokens
+  int32_t wants_logprobs = 0;  // 1: some sequence asked for log-probabilities of this step
   int32_t reserved = 0;
 };
 
@@ -19,9 +23,8 @@ struct PlanHeader {
 struct PlanNewSlot {
   int32_t slot;
   int32_t length;  // positions whose caches are already valid (prefix hit); 0 otherwise
-  float temperature;
-  float top_p;
-  uint64_t seed;
+  int32_t rules;   // index into the plan's rules; -1: the request has none
+  SlotSampling sampling;
 };
 
 // block_table[group][slot][index] = block. block -1 unmaps an entry.
@@ -43,8 +46,9 @@ struct PlanSequence {
   int32_t start;            // absolute position of the first row (prefill); ignored for decode rows
   int32_t num_drafts;       // -1: prefill chunk
   int32_t first_logit_row;  // ignored when num_logit_rows == 0
-  int32_t num_logit_rows;   // decode: num_drafts + 1; last prefill chunk: 1; else 0
+  int32_t num_logit_rows;   // decode: num_drafts + 1; last prefill chunk: 1; chunk whose prompt is scored: num_rows; else 0
   int32_t propose;          // 1: run the drafter after verification; 0: near the length limit, or K == 0
+  int32_t next_token = -1;  // scored prefill chunk that is not the last: the known token behind it; else -1
 };
 
 }  // namespace firesteel

@@ -16,6 +16,7 @@ struct StepPrepareArgs {
   int64_t appends_offset;
   int64_t sequences_offset;
   int64_t tokens_offset;
+  int64_t rules_offset;
   SlotTables slots;
   LiveCounts* live;  // [1]
   RowMeta rows;

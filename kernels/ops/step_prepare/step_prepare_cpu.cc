@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/core/check.h"
 #include "kernels/ops/step_prepare/plan_records.h"
 #include "kernels/ops/step_prepare/step_prepare.h"
@@ -16,19 +18,29 @@ int32_t PhysicalRow(const SlotTables& slots, int32_t group, int32_t slot, int32_
   return block < 0 ? -1 : block * entries_per_block + entry % entries_per_block;
 }
 
+void StartSlot(const StepPrepareArgs& a, const PlanNewSlot& s) {
+  a.slots.length[s.slot] = s.length;
+  a.slots.last_token[s.slot] = 0;
+  a.slots.sampling[s.slot] = s.sampling;
+  if (s.rules >= 0) {
+    const auto* rules = reinterpret_cast<const SamplingRules*>(a.plan + a.rules_offset);
+    a.slots.rules[s.slot] = rules[s.rules];
+  }
+  if (s.sampling.counts_tokens()) {
+    const int64_t vocab = a.slots.vocab;
+    std::fill_n(a.slots.prompt_seen + s.slot * vocab, vocab, uint8_t{0});
+    std::fill_n(a.slots.output_count + s.slot * vocab, vocab, 0);
+  }
+  for (int32_t g = 0; g < a.slots.num_groups; ++g) {
+    int32_t* table = a.slots.block_table[g] + int64_t{s.slot} * a.slots.max_blocks[g];
+    for (int32_t b = 0; b < a.slots.max_blocks[g]; ++b) table[b] = -1;
+  }
+}
+
 void ApplySlotChanges(const StepPrepareArgs& a, const PlanHeader& header) {
   const auto* new_slots = reinterpret_cast<const PlanNewSlot*>(a.plan + a.new_slots_offset);
   for (int32_t i = 0; i < header.num_new_slots; ++i) {
-    const PlanNewSlot& s = new_slots[i];
-    a.slots.length[s.slot] = s.length;
-    a.slots.last_token[s.slot] = 0;
-    a.slots.temperature[s.slot] = s.temperature;
-    a.slots.top_p[s.slot] = s.top_p;
-    a.slots.seed[s.slot] = s.seed;
-    for (int32_t g = 0; g < a.slots.num_groups; ++g) {
-      int32_t* table = a.slots.block_table[g] + int64_t{s.slot} * a.slots.max_blocks[g];
-      for (int32_t b = 0; b < a.slots.max_blocks[g]; ++b) table[b] = -1;
-    }
+    StartSlot(a, new_slots[i]);
   }
   const auto* appends = reinterpret_cast<const PlanAppend*>(a.plan + a.appends_offset);
   for (int32_t i = 0; i < header.num_appends; ++i) {
@@ -69,6 +81,23 @@ void PrepareRow(const StepPrepareArgs& a, int32_t row, int32_t slot, int32_t pos
   }
 }
 
+// What the sampling rules must know of a row's token. A decode row is not counted: its anchor was when it was emitted, and
+// its drafts are if they are accepted.
+void NoteToken(const StepPrepareArgs& a, int32_t slot, int32_t position, int32_t token,
+               bool decode) {
+  const SlotSampling& sampling = a.slots.sampling[slot];
+  if (sampling.num_bad_words > 0) {
+    a.slots.recent_tokens[int64_t{slot} * kRecentTokens + position % kRecentTokens] = token;
+  }
+  if (decode || !sampling.counts_tokens() || position < a.slots.length[slot]) return;
+  const int64_t at = int64_t{slot} * a.slots.vocab + token;
+  if (position < sampling.prompt_length) {
+    a.slots.prompt_seen[at] = 1;
+  } else {
+    ++a.slots.output_count[at];  // emitted before the sequence was preempted
+  }
+}
+
 void PadRow(const StepPrepareArgs& a, int32_t row) {
   a.rows.slot[row] = -1;
   a.rows.position[row] = 0;
@@ -104,6 +133,7 @@ void StepPrepareCpu(Stream&, const StepPrepareArgs& a) {
     a.sequences.first_logit_row[s] = p.first_logit_row;
     a.sequences.num_logit_rows[s] = p.num_logit_rows;
     a.sequences.propose[s] = p.propose;
+    a.sequences.next_token[s] = p.next_token;
     for (int32_t i = 0; i < p.num_rows; ++i) {
       const int32_t row = p.first_row + i;
       int32_t token;
@@ -115,6 +145,7 @@ void StepPrepareCpu(Stream&, const StepPrepareArgs& a) {
         token = a.slots.draft_tokens[int64_t{p.slot} * a.slots.draft_length + i - 1];
       }
       PrepareRow(a, row, p.slot, start + i, token, s);
+      NoteToken(a, p.slot, start + i, token, decode);
     }
     for (int32_t i = 0; i < p.num_logit_rows; ++i) {
       a.logit_rows[p.first_logit_row + i] = p.first_row + p.num_rows - p.num_logit_rows + i;
@@ -126,6 +157,7 @@ void StepPrepareCpu(Stream&, const StepPrepareArgs& a) {
     a.sequences.num_drafts[s] = -1;
     a.sequences.num_logit_rows[s] = 0;
     a.sequences.propose[s] = 0;
+    a.sequences.next_token[s] = -1;
   }
   for (int32_t row = header.num_rows; row < a.padded_rows; ++row) PadRow(a, row);
   for (int32_t i = header.num_logit_rows; i < a.padded_logit_rows; ++i) a.logit_rows[i] = 0;

@@ -7,6 +7,7 @@
 namespace firesteel {
 
 inline constexpr int32_t kMaxDraftLength = 15;  // K; a verify step has at most K + 1 rows per sequence
+inline constexpr int32_t kMaxLogprobs = 20;     // top entries of one position
 
 // One record per planned sequence, in plan order. Filled on the device, copied out once per step.
 struct SequenceResult {
@@ -17,5 +18,16 @@ struct SequenceResult {
   int32_t tokens[kMaxDraftLength + 1];  // the first num_tokens are valid, oldest first
 };
 static_assert(std::is_trivially_copyable_v<SequenceResult>);
+
+// One record per logit row, written only for sequences that asked. Logarithms of the softmax of the raw logits: before any
+// rule, penalty or temperature.
+struct LogprobRecord {
+  int32_t token;    // emitted by this row, or the known next token of a prompt row
+  float logprob;    // of `token`
+  int32_t num_top;  // entries below that are valid: best first, ties to the lower token
+  int32_t top_token[kMaxLogprobs];
+  float top_logprob[kMaxLogprobs];
+};
+static_assert(std::is_trivially_copyable_v<LogprobRecord>);
 
 }  // namespace firesteel

@@ -1,58 +1,38 @@
 #include "kernels/ops/verify/verify.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/cpu/vector_ops.h"
 #include "kernels/ops/verify/sampling_math.h"
 #include "kernels/ops/verify/sequence_result.h"
+#include "kernels/ops/verify/target_distribution.h"
 
 namespace firesteel {
 namespace {
 
-struct Scratch {
-  float* p;        // [vocab] target distribution
-  float* residual; // [vocab]
-  int32_t* order;  // [vocab]
+// Row i of the judged ones of a sequence, at an absolute position.
+struct JudgedRow {
+  int32_t slot;
+  int32_t position;
+  const float* logits;
+  int32_t draft_index;
+  int32_t draft;  // -1: none left to judge
 };
 
-// Keeps the smallest set of most likely tokens whose mass reaches top_p (ties to the lower token).
-void KeepNucleus(float* p, int32_t vocab, float top_p, int32_t* order) {
-  for (int32_t i = 0; i < vocab; ++i) order[i] = i;
-  std::sort(order, order + vocab,
-            [&](int32_t x, int32_t y) { return p[x] != p[y] ? p[x] > p[y] : x < y; });
-  double mass = 0.0;
-  int32_t kept = 0;
-  while (kept < vocab && mass < static_cast<double>(top_p)) {
-    mass += static_cast<double>(p[order[kept++]]);
-  }
-  for (int32_t i = kept; i < vocab; ++i) p[order[i]] = 0.0F;
-  ScaleRow(p, static_cast<float>(1.0 / mass), nullptr, vocab, p);
-}
-
-void TargetDistribution(const float* logits, int32_t vocab, float temperature, float top_p,
-                        const Scratch& s) {
-  ScaleRow(logits, 1.0F / temperature, nullptr, vocab, s.p);
-  const float top = s.p[ArgMax(s.p, vocab)];
-  const float sum = ExpShifted(s.p, vocab, top);
-  ScaleRow(s.p, 1.0F / sum, nullptr, vocab, s.p);
-  if (top_p < 1.0F) KeepNucleus(s.p, vocab, top_p, s.order);
-}
-
-// Token for row i of a sampled slot; sets *accepted when it is the draft itself.
-int32_t SampleRow(const VerifyArgs& a, int32_t slot, const float* logits, int32_t draft_index,
-                  int32_t draft, int64_t position, const Scratch& s, bool* accepted) {
+// Token for a row of a sampled slot; sets *accepted when it is the draft itself.
+int32_t SampleRow(const VerifyArgs& a, const JudgedRow& row, const float* ruled,
+                  const RowScratch& s, bool* accepted) {
   const int32_t vocab = a.slots.vocab;
-  const uint64_t seed = a.slots.seed[slot];
-  TargetDistribution(logits, vocab, a.slots.temperature[slot], a.slots.top_p[slot], s);
-  *accepted = false;
-  if (draft < 0) return DrawIndex(s.p, vocab, seed, position, DrawPurpose::kTarget);
+  const SlotSampling& sampling = a.slots.sampling[row.slot];
+  const int64_t position = int64_t{row.position} + 1;  // of the token that is chosen
+  TargetDistribution(sampling, ruled, vocab, s);
+  if (row.draft < 0) return DrawIndex(s.p, vocab, sampling.seed, position, DrawPurpose::kTarget);
   const float* q = a.slots.draft_probs +
-                   (int64_t{slot} * a.slots.draft_length + draft_index) * vocab;
-  if (DrawUniform(seed, position, DrawPurpose::kAccept) * q[draft] < s.p[draft]) {
+                   (int64_t{row.slot} * a.slots.draft_length + row.draft_index) * vocab;
+  const float u = DrawUniform(sampling.seed, position, DrawPurpose::kAccept);
+  if (u * q[row.draft] < s.p[row.draft]) {
     *accepted = true;
-    return draft;
+    return row.draft;
   }
   bool any = false;
   for (int32_t t = 0; t < vocab; ++t) {
@@ -60,42 +40,67 @@ int32_t SampleRow(const VerifyArgs& a, int32_t slot, const float* logits, int32_
     any = any || s.residual[t] > 0.0F;
   }
   // p == q up to rounding leaves nothing: a rejection then has probability 0 in exact arithmetic, so p is right.
-  return DrawIndex(any ? s.residual : s.p, vocab, seed, position, DrawPurpose::kTarget);
+  return DrawIndex(any ? s.residual : s.p, vocab, sampling.seed, position, DrawPurpose::kTarget);
 }
 
-void VerifySequence(const VerifyArgs& a, int32_t index, const Scratch& s) {
+int32_t JudgeRow(const VerifyArgs& a, const JudgedRow& row, const RowScratch& s, bool* accepted) {
+  const SlotSampling& sampling = a.slots.sampling[row.slot];
+  const float* ruled = row.logits;
+  if (sampling.has_rules()) {
+    ApplyRules(a.slots, row.slot, row.position, row.logits, s.p);
+    ruled = s.p;
+  }
+  *accepted = false;
+  if (sampling.temperature != 0.0F) return SampleRow(a, row, ruled, s, accepted);
+  const int32_t token = ArgMax(ruled, a.slots.vocab);
+  *accepted = token == row.draft;
+  return token;
+}
+
+void VerifySequence(const VerifyArgs& a, int32_t index, const RowScratch& s) {
   const int32_t slot = a.sequences.slot[index];
-  const int32_t start = a.sequences.start[index];
-  const int32_t rows = a.sequences.num_logit_rows[index];
+  const int32_t num_rows = a.sequences.num_rows[index];
+  const int32_t end = a.sequences.start[index] + num_rows;
+  const int32_t logit_rows = a.sequences.num_logit_rows[index];
+  const int32_t first_logit_row = a.sequences.first_logit_row[index];
+  const int32_t drafts = std::max(a.sequences.num_drafts[index], 0);
+  const int32_t next_token = a.sequences.next_token[index];
+  const int32_t judged = logit_rows == 0 || next_token >= 0 ? 0 : drafts + 1;
+  const SlotSampling& sampling = a.slots.sampling[slot];
   SequenceResult& result = a.results[index];
   result = SequenceResult{};
   result.slot = slot;
-  if (rows == 0) {
-    a.slots.length[slot] = start + a.sequences.num_rows[index];
+  const auto logits = [&](int32_t i) {
+    return a.logits + (int64_t{first_logit_row} + i) * a.slots.vocab;
+  };
+  const int32_t first_row = a.sequences.first_row[index] + num_rows - logit_rows;
+  for (int32_t i = 0; i < logit_rows - judged; ++i) {
+    const int32_t known = i + 1 < logit_rows ? a.row_token[first_row + i + 1] : next_token;
+    RecordLogprobs(logits(i), a.slots.vocab, known, sampling.prompt_logprobs, s.residual,
+                   &a.logprobs[first_logit_row + i]);
+  }
+  if (judged == 0) {
+    a.slots.length[slot] = end;
     return;
   }
-  const int32_t drafts = std::max(a.sequences.num_drafts[index], 0);
-  const int32_t first_position = start + a.sequences.num_rows[index] - rows;
+  const int32_t first_judged = logit_rows - judged;
   const int32_t* draft = a.slots.draft_tokens + int64_t{slot} * a.slots.draft_length;
-  const bool greedy = a.slots.temperature[slot] == 0.0F;
   result.drafted = drafts;
-  for (int32_t i = 0; i < rows; ++i) {
-    const float* logits =
-        a.logits + (int64_t{a.sequences.first_logit_row[index]} + i) * a.slots.vocab;
-    const int32_t candidate = i < drafts ? draft[i] : -1;
-    bool accepted = false;
-    int32_t token;
-    if (greedy) {
-      token = ArgMax(logits, a.slots.vocab);
-      accepted = token == candidate;
-    } else {
-      token = SampleRow(a, slot, logits, i, candidate, first_position + i + 1, s, &accepted);
+  for (int32_t i = 0; i < judged; ++i) {
+    const JudgedRow row{slot, end - judged + i, logits(first_judged + i), i,
+                        i < drafts ? draft[i] : -1};
+    bool accepted;
+    const int32_t token = JudgeRow(a, row, s, &accepted);
+    if (sampling.logprobs >= 0) {
+      RecordLogprobs(row.logits, a.slots.vocab, token, sampling.logprobs, s.residual,
+                     &a.logprobs[first_logit_row + first_judged + i]);
     }
+    if (sampling.counts_tokens()) ++a.slots.output_count[int64_t{slot} * a.slots.vocab + token];
     result.tokens[result.num_tokens++] = token;
     if (!accepted) break;
     ++result.accepted;
   }
-  a.slots.length[slot] = first_position + result.num_tokens;
+  a.slots.length[slot] = end - judged + result.num_tokens;
   a.slots.last_token[slot] = result.tokens[result.num_tokens - 1];
 }
 
@@ -104,7 +109,7 @@ void VerifySequence(const VerifyArgs& a, int32_t index, const Scratch& s) {
 void VerifyCpu(Stream& stream, const VerifyArgs& a) {
   const int32_t live = Min(*a.live_sequences, a.padded_sequences);
   PoolOf(stream).Run(live, 1, [&](int64_t begin, int64_t end, WorkerScratch& w) {
-    Scratch s;
+    RowScratch s;
     s.p = w.Floats(a.slots.vocab);
     s.residual = w.Floats(a.slots.vocab);
     s.order = reinterpret_cast<int32_t*>(w.Floats(a.slots.vocab));

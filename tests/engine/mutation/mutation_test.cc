@@ -116,5 +116,35 @@ TEST_CASE("accepting drafts after the first mismatch is caught by the greedy gol
   CHECK(differing > 0);
 }
 
+TEST_CASE("a draft window that a prefix hit left stale is caught by the acceptance of each round",
+          "[stale_draft_window]") {
+  const std::vector<GreedyCase> cases = ReadGreedyCases("greedy_long.json", 8);
+  std::vector<RunRequest> requests;
+  for (size_t i = 0; i < 4; ++i) requests.push_back(GreedyRequest(cases[i].prompt, 8));
+  EngineOptions options = DemoEngineOptions(4);
+  options.prefill_chunk = 1024;
+  options.max_batched_tokens = 4096;
+  Result<std::unique_ptr<Engine>> engine = CreateEngineOn(
+      [&] {
+        KernelTable table = CpuKernels();
+        table.draft_prepare = DraftFromStaleWindowAfterHit;
+        return CreateRankOn(CreateMutantDevice(table), options);
+      },
+      options);
+  REQUIRE(engine.ok());
+  const std::vector<RunOutput> cold = RunRequests(**engine, requests);
+  const std::vector<RunOutput> hit = RunRequests(**engine, requests);
+  REQUIRE((*engine)->stats().prefix_hits > 0);
+  int same_text = 0;
+  int same_acceptance = 0;
+  for (size_t i = 0; i < cold.size(); ++i) {
+    same_text += cold[i].tokens == hit[i].tokens ? 1 : 0;
+    same_acceptance += cold[i].accepted_per_step == hit[i].accepted_per_step ? 1 : 0;
+  }
+  // Verification hides the fault from the text; only the acceptance shows it.
+  CHECK(same_text == 4);
+  CHECK(same_acceptance < 4);
+}
+
 }  // namespace
 }  // namespace firesteel

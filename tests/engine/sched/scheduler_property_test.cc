@@ -40,7 +40,8 @@ Scenario RandomScenario(Dice* dice) {
     CacheGroupSpec group;
     group.name = "g";
     group.name += std::to_string(g);
-    group.block_tokens = dice->Roll(1, 9);
+    // Mostly sizes with a small common multiple: a prefix is shared in units of it.
+    group.block_tokens = dice->Chance(70) ? 1 << dice->Roll(0, 3) : dice->Roll(1, 9);
     group.retained_tokens = g == 0 ? 0 : dice->Roll(1, 12);
     // From barely one sequence to nearly all slots at full length.
     const int32_t one =
@@ -58,32 +59,62 @@ Scenario RandomScenario(Dice* dice) {
   scenario.config.max_batched_tokens =
       info.draft_length + 1 + (dice->Chance(40) ? dice->Roll(0, 3) : dice->Roll(0, 40));
   scenario.config.graphs = dice->Chance(50);
+  scenario.config.prefix_cache = dice->Chance(85);
   // Where room for block appends is scarce, it is the least that a config may have.
   while (!scenario.config.Validate().ok()) ++scenario.config.limits.max_appends;
   info.limits = scenario.config.limits;
   return scenario;
 }
 
-Request RandomRequest(Dice* dice, uint64_t id, const RankInfo& info) {
-  Request request;
-  request.id = RequestId{id};
-  const int32_t prompt_length = dice->Roll(1, info.model.max_model_len - 1);
-  for (int32_t i = 0; i < prompt_length; ++i) {
-    request.prompt.push_back(dice->Roll(0, info.model.vocab_size - 1));
+// Prompts that begin like earlier texts, at any length and sometimes into what was generated for them.
+class RequestMaker {
+ public:
+  RequestMaker(Dice* dice, const RankInfo& info)
+      : dice_(dice), info_(info), fresh_percent_(dice->Roll(10, 100)) {}
+
+  Request Make(uint64_t id) {
+    Request request;
+    request.id = RequestId{id};
+    const int32_t longest = info_.model.max_model_len - 1;
+    if (!texts_.empty() && !dice_->Chance(fresh_percent_)) {
+      const auto& text =
+          texts_[static_cast<size_t>(dice_->Roll(0, static_cast<int32_t>(texts_.size()) - 1))];
+      const int32_t most = Min(longest, static_cast<int32_t>(text.size()));
+      const int32_t length = dice_->Chance(30) ? most : dice_->Roll(1, most);
+      request.prompt.assign(text.begin(), text.begin() + length);
+    }
+    const int32_t shared = static_cast<int32_t>(request.prompt.size());
+    const int32_t least = shared == 0 ? 1 : 0;
+    const int32_t more = dice_->Roll(least, Min(longest - shared, dice_->Chance(50) ? 8 : longest));
+    for (int32_t i = 0; i < more; ++i) {
+      request.prompt.push_back(dice_->Roll(0, info_.model.vocab_size - 1));
+    }
+    if (dice_->Chance(60)) request.stop_tokens = {dice_->Roll(0, info_.model.vocab_size - 1)};
+    request.sampling.ignore_eos = dice_->Chance(20);
+    request.sampling.seed = static_cast<uint64_t>(dice_->Roll(0, 1 << 20));
+    request.sampling.temperature = 0.0F;
+    request.sampling.max_tokens = dice_->Roll(1, 50);
+    texts_.push_back(request.prompt);
+    const ToyOutput output =
+        ToyContinuation(request, info_.model.vocab_size, info_.model.max_model_len);
+    texts_.back().insert(texts_.back().end(), output.tokens.begin(), output.tokens.end());
+    return request;
   }
-  if (dice->Chance(60)) request.stop_tokens = {dice->Roll(0, info.model.vocab_size - 1)};
-  request.sampling.ignore_eos = dice->Chance(20);
-  request.sampling.seed = static_cast<uint64_t>(dice->Roll(0, 1 << 20));
-  request.sampling.temperature = 0.0F;
-  request.sampling.max_tokens = dice->Roll(1, 50);
-  return request;
-}
+
+ private:
+  Dice* dice_;
+  const RankInfo& info_;
+  int32_t fresh_percent_;
+  std::vector<std::vector<int32_t>> texts_;
+};
 
 struct Totals {
   int64_t preemptions = 0;
   int64_t aborted_in_flight = 0;
   int64_t stops_in_block = 0;
   int64_t completed = 0;
+  int64_t prefix_hits = 0;
+  int64_t resumed_hits = 0;  // scenarios with preemptions and hits
 };
 
 void CheckOutputs(SchedulerHarness* harness, const std::map<uint64_t, Request>& requests,
@@ -122,6 +153,10 @@ void CheckOutputs(SchedulerHarness* harness, const std::map<uint64_t, Request>& 
   CHECK(stats.requests_waiting == 0);
   CHECK(stats.blocks_free == stats.blocks_total);
   totals->preemptions += stats.preemptions;
+  totals->prefix_hits += stats.prefix_hits;
+  totals->resumed_hits += stats.preemptions > 0 && stats.prefix_hits > 0 ? 1 : 0;
+  CHECK(stats.prefix_hits <= stats.prefix_queries);
+  if (!harness->scheduler().config().prefix_cache) CHECK(stats.prefix_queries == 0);
 }
 
 void RunScenario(uint64_t seed, Totals* totals) {
@@ -130,13 +165,14 @@ void RunScenario(uint64_t seed, Totals* totals) {
   const RankInfo& info = scenario.rank.info;
   SchedulerHarness harness(scenario.config, scenario.rank);
   std::map<uint64_t, Request> requests;
+  RequestMaker maker(&dice, info);
   const uint64_t count = 30;
   uint64_t next_id = 1;
   const int32_t arrival_percent = dice.Roll(5, 90);
   const int32_t abort_percent = dice.Chance(50) ? 0 : dice.Roll(1, 10);
   while (true) {
     while (next_id <= count && dice.Chance(arrival_percent)) {
-      const Request request = RandomRequest(&dice, next_id, info);
+      const Request request = maker.Make(next_id);
       const Status status = harness.Submit(request);
       if (status.ok()) requests[next_id] = request;
       ++next_id;
@@ -172,6 +208,8 @@ TEST_CASE("random traffic gets exactly the plain greedy continuation", "[sched][
   CHECK(totals.preemptions > 400);
   CHECK(totals.aborted_in_flight > 100);
   CHECK(totals.stops_in_block > 500);
+  CHECK(totals.prefix_hits > 20000);
+  CHECK(totals.resumed_hits > 40);
 }
 
 }  // namespace firesteel

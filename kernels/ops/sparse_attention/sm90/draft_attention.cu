@@ -7,10 +7,10 @@ namespace {
 
 template <int N, KvFormat kFormat>
 cudaError_t LaunchTile(cudaStream_t stream, const DraftAttentionParams& params, dim3 grid) {
-  constexpr int kShared = DraftShared<N>::kTotal;
+  const int shared = DraftShared<N>::Total(params.tiles_per_cta > 1 ? 2 : 1);
   auto* kernel = DraftAttention<N, kFormat>;
   const cudaError_t set =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
   if (set != cudaSuccess) return set;
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -18,7 +18,7 @@ cudaError_t LaunchTile(cudaStream_t stream, const DraftAttentionParams& params, 
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(kDraftThreads);
-  config.dynamicSmemBytes = kShared;
+  config.dynamicSmemBytes = static_cast<size_t>(shared);
   config.stream = stream;
   config.attrs = &overlap;
   config.numAttrs = 1;
@@ -43,11 +43,9 @@ bool DraftAttentionServes(const SparseAttentionArgs& args, int32_t max_valid) {
 }
 
 DraftTile SelectDraftTile(int32_t lists, int32_t rows_per_list, int32_t heads, int32_t sm_count) {
+  (void)sm_count; (void)rows_per_list; (void)lists;
   const int32_t group = heads % 16 == 0 ? 16 : 8;
-  // One block row per CTA while the card has room for all of them: the shortest latency.
-  if (lists * rows_per_list * (heads / group) <= sm_count) return {1, group};
-  if (rows_per_list == 5) return {5, group};
-  return {1, group};
+  return {1, group, 1};
 }
 
 cudaError_t LaunchDraftAttention(cudaStream_t stream, const SparseAttentionArgs& args,
@@ -68,7 +66,9 @@ cudaError_t LaunchDraftAttention(cudaStream_t stream, const SparseAttentionArgs&
   p.tile_heads = tile.heads;
   p.tile_rows = tile.rows;
   p.scale = args.scale;
-  const dim3 grid(static_cast<unsigned>(args.heads / tile.heads * (args.rows_per_list / tile.rows)),
+  p.tiles = args.heads / tile.heads * (args.rows_per_list / tile.rows);
+  p.tiles_per_cta = tile.per_cta;
+  const dim3 grid(static_cast<unsigned>((p.tiles + tile.per_cta - 1) / tile.per_cta),
                   static_cast<unsigned>(args.rows / args.rows_per_list));
   switch (tile.rows * tile.heads) {
     case 8: return LaunchFormat<8>(stream, p, grid, args.window.format);

@@ -1,13 +1,15 @@
 // Attention of draft blocks on Hopper: every query row of a request reads the same short key list (up to 136 keys: a
-// window of 128 and the block), so one CTA decodes the list once and serves a tile of N query rows (block rows x heads).
+// window of 128 and the block). One CTA decodes the list once and serves one or more tiles of N query rows (block rows x
+// heads), loading the next tile's queries while it works on the current one.
 //
 // Scores are S^T = K Q^T and the output O^T = V^T P^T, so that N query rows fill the matrix unit without padding:
 //   1. 512 threads gather the listed rows, decode them to bf16 and place them in eight swizzled slabs of 64 columns;
 //      rows past `valid` are zeroed. Query rows arrive by cp.async meanwhile.
 //   2. warpgroups 0..2 compute the scores of key rows 0..63, 64..127 and 72..135 (the overlap is masked: it avoids
 //      padding the list to 192 rows of shared memory).
-//   3. softmax over keys, in one fixed order: warps of a key block, then blocks, then the sink.
-//   4. each warpgroup multiplies two of the eight 64-wide column blocks of V^T with P^T.
+//   3. softmax over keys, in one fixed order: warps of a key block, then blocks, then the sink. P^T replaces the queries.
+//   4. each warpgroup multiplies two of the eight 64-wide column blocks of V^T with P^T; the output replaces P^T, rows
+//      are normalised on the way and stored whole.
 // A query row's arithmetic does not depend on N, the batch or the neighbours, so the host may choose N by the batch.
 #pragma once
 
@@ -42,26 +44,27 @@ struct DraftAttentionParams {
   int32_t heads;
   int32_t tile_heads;        // N = tile_rows * tile_heads
   int32_t tile_rows;
+  int32_t tiles;             // of one list
+  int32_t tiles_per_cta;
   float scale;
 };
 
 template <int N>
 struct DraftShared {
   static constexpr int kKeyBytes = kSlabs * kDraftKeys * kSlabRowBytes;
-  static constexpr int kQueryBytes = kSlabs * N * kSlabRowBytes;  // P^T takes its place after the scores
-  static constexpr int kOutStride = kHeadDim * 2 + 16;            // O is staged over the keys
+  // Queries of one tile, then P^T, then the output: N rows of 1,024 bytes each time.
+  static constexpr int kTileBytes = N * kHeadDim * 2;
   static constexpr int kReduceBytes = 12 * N * 4 > kDraftKeys * 8 ? 12 * N * 4 : kDraftKeys * 8;
-  static constexpr int kTotal = kKeyBytes + kQueryBytes + kReduceBytes + 2 * N * 4;
+  static constexpr int Total(int buffers) {
+    return kKeyBytes + buffers * kTileBytes + kReduceBytes + 2 * N * 4;
+  }
 };
 
-// Global row of tile column n of this CTA.
-template <int N>
-__device__ __forceinline__ int64_t QueryRow(const DraftAttentionParams& p, int n) {
+// Offset of (row, head) of tile column n, in rows of `heads` * 512 values.
+__device__ __forceinline__ int64_t QueryRow(const DraftAttentionParams& p, int tile, int n) {
   const int row_tiles = p.rows_per_list / p.tile_rows;
-  const int head_tile = blockIdx.x / row_tiles;
-  const int row_tile = blockIdx.x % row_tiles;
-  const int row = row_tile * p.tile_rows + n / p.tile_heads;
-  const int head = head_tile * p.tile_heads + n % p.tile_heads;
+  const int row = tile % row_tiles * p.tile_rows + n / p.tile_heads;
+  const int head = tile / row_tiles * p.tile_heads + n % p.tile_heads;
   return (static_cast<int64_t>(blockIdx.y) * p.rows_per_list + row) * p.heads + head;
 }
 
@@ -75,6 +78,25 @@ __device__ __forceinline__ void AllowNextKernel() {
 
 __device__ __forceinline__ void CopyAsync16(uint32_t shared, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(shared), "l"(global) : "memory");
+}
+
+// Four 8x8 tiles of bf16 pairs, each stored transposed: lane l's pairs of a tile are (row l / 4, columns 2 (l % 4) and + 1);
+// lane 8 i + j supplies the address of the 16 bytes that hold column j of tile i.
+__device__ __forceinline__ void StoreTransposed(uint32_t shared, uint32_t r0, uint32_t r1, uint32_t r2,
+                                                uint32_t r3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(shared),
+               "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+               : "memory");
+}
+__device__ __forceinline__ void StoreTransposed2(uint32_t shared, uint32_t r0, uint32_t r1) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};\n" ::"r"(shared),
+               "r"(r0), "r"(r1)
+               : "memory");
+}
+
+__device__ __forceinline__ uint32_t PackBf16(float low, float high) {
+  const __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&v);
 }
 
 __device__ __forceinline__ uint4 LoadStreaming(const void* global) {
@@ -183,13 +205,59 @@ __device__ __forceinline__ void EnqueueScores(float (&s)[N / 2], uint32_t keys, 
   WgmmaCommit();
 }
 
+template <int N>
+__device__ __forceinline__ void LoadQueries(const DraftAttentionParams& p, int tile, uint32_t buffer) {
+  for (int c = threadIdx.x; c < N * 64; c += kDraftThreads) {
+    const int n = c / 64;
+    const int piece = c % 64;
+    CopyAsync16(buffer + (piece / 8) * N * kSlabRowBytes + SlabOffset(n, piece % 8),
+                p.q + QueryRow(p, tile, n) * kHeadDim + piece * 8);
+  }
+}
+
+// Softmax weights of this warp's sixteen keys: P^T to slab rows of `weights`, column sums to `sums`.
+template <int N>
+__device__ __forceinline__ void StoreWeights(const float (&s)[N / 2], const float* column_max,
+                                             float* sums, uint32_t weights, int column, bool store) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < N / 2; i += 4) {
+    const int n0 = i * 2 + lane % 4 * 2;
+    const float m0 = column_max[n0];
+    const float m1 = column_max[n0 + 1];
+    // The sum runs over the rounded weights: a constant value then comes out as itself.
+    const uint32_t near = PackBf16(exp2f(s[i] - m0), exp2f(s[i + 1] - m1));
+    const uint32_t far = PackBf16(exp2f(s[i + 2] - m0), exp2f(s[i + 3] - m1));
+    const float2 near_f = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&near));
+    const float2 far_f = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&far));
+    float l0 = near_f.x + far_f.x;
+    float l1 = near_f.y + far_f.y;
+#pragma unroll
+    for (int step = 4; step < 32; step *= 2) {
+      l0 += __shfl_xor_sync(0xffffffffU, l0, step);
+      l1 += __shfl_xor_sync(0xffffffffU, l1, step);
+    }
+    if (lane < 4) {
+      sums[n0] = l0;
+      sums[n0 + 1] = l1;
+    }
+    // Eight queries by sixteen keys: two 8x8 tiles side by side in the slab row of each query.
+    const int n = i * 2 + lane % 8;
+    const uint32_t at = weights + SlabOffset(n, column / 8 + lane / 8 % 2);
+    if (store) StoreTransposed2(at, near, far);
+  }
+}
+
 template <int N, KvFormat kFormat>
 __global__ void __launch_bounds__(kDraftThreads, 1) DraftAttention(const DraftAttentionParams p) {
   using Shared = DraftShared<N>;
   extern __shared__ __align__(1024) uint8_t shared[];
+  const bool two_buffers = p.tiles_per_cta > 1;
   const uint32_t keys = SharedAddress(shared);
-  const uint32_t queries = keys + Shared::kKeyBytes;
-  float* reduce = reinterpret_cast<float*>(shared + Shared::kKeyBytes + Shared::kQueryBytes);
+  const uint32_t buffers = keys + Shared::kKeyBytes;
+  uint8_t* const buffers_pointer = shared + Shared::kKeyBytes;
+  float* reduce =
+      reinterpret_cast<float*>(buffers_pointer + (two_buffers ? 2 : 1) * Shared::kTileBytes);
   float* column_max = reduce + Shared::kReduceBytes / 4;
   float* column_inverse = column_max + N;
   // Where each listed row is: x its data in 16-byte units, y its scales in 8-byte units. The reduction's memory is free
@@ -197,6 +265,8 @@ __global__ void __launch_bounds__(kDraftThreads, 1) DraftAttention(const DraftAt
   uint2* row_at = reinterpret_cast<uint2*>(reduce);
 
   const int list = blockIdx.y;
+  const int first_tile = blockIdx.x * p.tiles_per_cta;
+  const int last_tile = min(first_tile + p.tiles_per_cta, p.tiles);
   const int warpgroup = threadIdx.x / 128;
   const int warp = threadIdx.x / 32 % 4;
   const int lane = threadIdx.x % 32;
@@ -205,14 +275,16 @@ __global__ void __launch_bounds__(kDraftThreads, 1) DraftAttention(const DraftAt
   const bool live = static_cast<int64_t>(list) * p.rows_per_list < *p.live_rows;
   const int valid = live ? planned : 0;
   if (valid == 0) {
-    for (int c = threadIdx.x; live && c < N * 64; c += kDraftThreads) {
-      *reinterpret_cast<uint4*>(p.out + QueryRow<N>(p, c / 64) * kHeadDim + c % 64 * 8) =
-          make_uint4(0, 0, 0, 0);
+    for (int tile = first_tile; live && tile < last_tile; ++tile) {
+      for (int c = threadIdx.x; c < N * 64; c += kDraftThreads) {
+        *reinterpret_cast<uint4*>(p.out + QueryRow(p, tile, c / 64) * kHeadDim + c % 64 * 8) =
+            make_uint4(0, 0, 0, 0);
+      }
     }
     return;
   }
 
-  // 1. queries and keys into shared memory
+  // 1. the first queries and all keys into shared memory
   if (threadIdx.x < valid) {
     const int32_t row = p.index[static_cast<int64_t>(list) * p.width + threadIdx.x];
     const int64_t page = row / p.block_entries * p.page_bytes;
@@ -222,178 +294,140 @@ __global__ void __launch_bounds__(kDraftThreads, 1) DraftAttention(const DraftAt
         make_uint2(static_cast<uint32_t>((page + entry * kRowBytes) / 16),
                    static_cast<uint32_t>((page + p.block_entries * kRowBytes) / 8 + entry));
   }
-  for (int c = threadIdx.x; c < N * 64; c += kDraftThreads) {
-    const int n = c / 64;
-    const int piece = c % 64;
-    CopyAsync16(queries + (piece / 8) * N * kSlabRowBytes + SlabOffset(n, piece % 8),
-                p.q + QueryRow<N>(p, n) * kHeadDim + piece * 8);
-  }
+  LoadQueries<N>(p, first_tile, buffers);
   __syncthreads();
-
-  // 2. scores of this warpgroup's 64 key rows
-  float s[N / 2];
-#pragma unroll
-  for (int i = 0; i < N / 2; ++i) s[i] = 0.0F;
-  const int first_key = warpgroup == 2 ? kDraftKeys - 64 : warpgroup * 64;
   if constexpr (kFormat == KvFormat::kFp8) {
     Fp8Gather gather;
     gather.Load(p, row_at, valid);
-    // The first four slabs are 2,176 of the units: five per thread.
-    gather.Store<0, 5>(keys);
-    asm volatile("cp.async.wait_all;\n" ::: "memory");
-    FenceSharedForWgmma();
-    __syncthreads();
-    if (warpgroup < 3) EnqueueScores<N, 0, 4>(s, keys, queries, first_key);
-    gather.Store<5, Fp8Gather::kPerThread>(keys);
-    FenceSharedForWgmma();
-    __syncthreads();
-    if (warpgroup < 3) EnqueueScores<N, 4, 8>(s, keys, queries, first_key);
+    gather.Store<0, Fp8Gather::kPerThread>(keys);
   } else {
     GatherBf16(p, row_at, keys, valid);
-    asm volatile("cp.async.wait_all;\n" ::: "memory");
-    FenceSharedForWgmma();
-    __syncthreads();
-    if (warpgroup < 3) EnqueueScores<N, 0, 8>(s, keys, queries, first_key);
   }
-  const bool tail = warpgroup == 2;
-  if (warpgroup < 3) {
-    WgmmaWait<0>();
-
-    // 3a. mask, and the maximum of each column over this warp's sixteen keys
-    const float scale = p.scale * kLog2e;
-    const int key0 = first_key + warp * 16 + lane / 4;
-    const bool live0 = key0 < valid && !(tail && key0 < 128);
-    const bool live1 = key0 + 8 < valid && !(tail && key0 + 8 < 128);
-#pragma unroll
-    for (int i = 0; i < N / 2; i += 4) {
-      float* tile = s + i;
-      tile[0] = live0 ? tile[0] * scale : -INFINITY;
-      tile[1] = live0 ? tile[1] * scale : -INFINITY;
-      tile[2] = live1 ? tile[2] * scale : -INFINITY;
-      tile[3] = live1 ? tile[3] * scale : -INFINITY;
-      float m0 = fmaxf(tile[0], tile[2]);
-      float m1 = fmaxf(tile[1], tile[3]);
-#pragma unroll
-      for (int step = 4; step < 32; step *= 2) {
-        m0 = fmaxf(m0, __shfl_xor_sync(0xffffffffU, m0, step));
-        m1 = fmaxf(m1, __shfl_xor_sync(0xffffffffU, m1, step));
-      }
-      if (lane < 4) {
-        float* column = reduce + (warpgroup * 4 + warp) * N + i * 2 + lane * 2;
-        column[0] = m0;
-        column[1] = m1;
-      }
-    }
-  }
-  const float sink =
-      threadIdx.x < N ? p.sink[QueryRow<N>(p, threadIdx.x) % p.heads] * kLog2e : 0.0F;
-  __syncthreads();
-  if (threadIdx.x < N) {
-    float m = sink;
-#pragma unroll
-    for (int i = 0; i < 12; ++i) m = fmaxf(m, reduce[i * N + threadIdx.x]);
-    column_max[threadIdx.x] = m == -INFINITY ? 0.0F : m;
-  }
-  __syncthreads();
-
-  // 3b. P^T over the queries, and its column sums
-  if (warpgroup < 3) {
-    uint8_t* base = shared + Shared::kKeyBytes + warpgroup * N * kSlabRowBytes;
-    // Of the third block only the last warp holds keys past 127. They go to columns 8..15 of the third slab; columns
-    // 0..7 belong to keys 120..127, which that block masks: their weight here is 0.
-    const int column = tail ? lane / 4 : warp * 16 + lane / 4;
-#pragma unroll
-    for (int i = 0; i < N / 2; i += 4) {
-      const int n0 = i * 2 + lane % 4 * 2;
-      const float m0 = column_max[n0];
-      const float m1 = column_max[n0 + 1];
-      // The sum runs over the rounded weights: a constant value then comes out as itself.
-      const __nv_bfloat16 p00 = __float2bfloat16_rn(exp2f(s[i] - m0));
-      const __nv_bfloat16 p01 = __float2bfloat16_rn(exp2f(s[i + 1] - m1));
-      const __nv_bfloat16 p10 = __float2bfloat16_rn(exp2f(s[i + 2] - m0));
-      const __nv_bfloat16 p11 = __float2bfloat16_rn(exp2f(s[i + 3] - m1));
-      float l0 = __bfloat162float(p00) + __bfloat162float(p10);
-      float l1 = __bfloat162float(p01) + __bfloat162float(p11);
-#pragma unroll
-      for (int step = 4; step < 32; step *= 2) {
-        l0 += __shfl_xor_sync(0xffffffffU, l0, step);
-        l1 += __shfl_xor_sync(0xffffffffU, l1, step);
-      }
-      if (lane < 4) {
-        float* sums = reduce + (warpgroup * 4 + warp) * N + n0;
-        sums[0] = l0;
-        sums[1] = l1;
-      }
-      if (tail && warp != 3) continue;
-      const auto place = [&](int n, int c, __nv_bfloat16 v) {
-        *reinterpret_cast<__nv_bfloat16*>(base + SlabOffset(n, c / 8) + c % 8 * 2) = v;
-      };
-      place(n0, column, p00);
-      place(n0 + 1, column, p01);
-      place(n0, column + 8, p10);
-      place(n0 + 1, column + 8, p11);
-    }
-  }
+  asm volatile("cp.async.wait_all;\n" ::: "memory");
   FenceSharedForWgmma();
   __syncthreads();
 
-  // 4. two 64-wide column blocks of the output
-  float o[2][N / 2];
+  const int first_key = warpgroup == 2 ? kDraftKeys - 64 : warpgroup * 64;
+  const bool tail = warpgroup == 2;
+  const int key0 = first_key + warp * 16 + lane / 4;
+  const bool live0 = key0 < valid && !(tail && key0 < 128);
+  const bool live1 = key0 + 8 < valid && !(tail && key0 + 8 < 128);
+  const float scale = p.scale * kLog2e;
+  for (int tile = first_tile; tile < last_tile; ++tile) {
+    const uint32_t buffer = buffers + (tile - first_tile) % 2 * Shared::kTileBytes;
+    if (tile + 1 < last_tile) {
+      LoadQueries<N>(p, tile + 1, buffers + (tile + 1 - first_tile) % 2 * Shared::kTileBytes);
+    }
+    // 2. scores of this warpgroup's 64 key rows
+    float s[N / 2];
+    if (warpgroup < 3) {
 #pragma unroll
-  for (int b = 0; b < 2; ++b) {
+      for (int i = 0; i < N / 2; ++i) s[i] = 0.0F;
+      EnqueueScores<N, 0, kSlabs>(s, keys, buffer, first_key);
+      WgmmaWait<0>();
+
+      // 3a. mask, and the maximum of each column over this warp's sixteen keys
 #pragma unroll
-    for (int i = 0; i < N / 2; ++i) o[b][i] = 0.0F;
-  }
-  WgmmaFence();
+      for (int i = 0; i < N / 2; i += 4) {
+        float* t = s + i;
+        t[0] = live0 ? t[0] * scale : -INFINITY;
+        t[1] = live0 ? t[1] * scale : -INFINITY;
+        t[2] = live1 ? t[2] * scale : -INFINITY;
+        t[3] = live1 ? t[3] * scale : -INFINITY;
+        float m0 = fmaxf(t[0], t[2]);
+        float m1 = fmaxf(t[1], t[3]);
 #pragma unroll
-  for (int k = 0; k < 9; ++k) {
-    const int first_row = k < 8 ? k * 16 : kDraftKeys - 16;
-    const uint64_t weights =
-        SlabDescriptor(queries + (k / 4) * N * kSlabRowBytes + (k % 4) * 32);
+        for (int step = 4; step < 32; step *= 2) {
+          m0 = fmaxf(m0, __shfl_xor_sync(0xffffffffU, m0, step));
+          m1 = fmaxf(m1, __shfl_xor_sync(0xffffffffU, m1, step));
+        }
+        if (lane < 4) {
+          float* column = reduce + (warpgroup * 4 + warp) * N + i * 2 + lane * 2;
+          column[0] = m0;
+          column[1] = m1;
+        }
+      }
+    }
+    const float sink =
+        threadIdx.x < N ? p.sink[QueryRow(p, tile, threadIdx.x) % p.heads] * kLog2e : 0.0F;
+    __syncthreads();
+    if (threadIdx.x < N) {
+      float m = sink;
+#pragma unroll
+      for (int i = 0; i < 12; ++i) m = fmaxf(m, reduce[i * N + threadIdx.x]);
+      column_max[threadIdx.x] = m == -INFINITY ? 0.0F : m;
+    }
+    __syncthreads();
+
+    // 3b. P^T over the queries. Of the third block only the last warp holds keys past 127: they go to columns 8..15 of
+    // the third slab; columns 0..7 belong to keys 120..127, which that block masks, so their weight there is 0.
+    if (warpgroup < 3) {
+      StoreWeights<N>(s, column_max, reduce + (warpgroup * 4 + warp) * N,
+                      buffer + warpgroup * N * kSlabRowBytes, tail ? 0 : warp * 16,
+                      !tail || warp == 3);
+    }
+    FenceSharedForWgmma();
+    __syncthreads();
+
+    // 4. two 64-wide column blocks of the output
+    float o[2][N / 2];
 #pragma unroll
     for (int b = 0; b < 2; ++b) {
-      const uint64_t value = SlabDescriptor(
-          keys + (warpgroup * 2 + b) * kDraftKeys * kSlabRowBytes + first_row * kSlabRowBytes);
-      Wgmma<N, true>::Run(o[b], value, weights, 1);
-    }
-  }
-  WgmmaCommit();
-  if (threadIdx.x < N) {
-    float l = 0.0F;
 #pragma unroll
-    for (int i = 0; i < 12; ++i) l += reduce[i * N + threadIdx.x];
-    l += exp2f(sink - column_max[threadIdx.x]);
-    column_inverse[threadIdx.x] = l > 0.0F ? 1.0F / l : 0.0F;
-  }
-  WgmmaWait<0>();
-  __syncthreads();  // every warpgroup is done with the keys; column_inverse is written
-  AllowNextKernel();
+      for (int i = 0; i < N / 2; ++i) o[b][i] = 0.0F;
+    }
+    WgmmaFence();
+#pragma unroll
+    for (int k = 0; k < 9; ++k) {
+      const int first_row = k < 8 ? k * 16 : kDraftKeys - 16;
+      const uint64_t weights =
+          SlabDescriptor(buffer + (k / 4) * N * kSlabRowBytes + (k % 4) * 32);
+#pragma unroll
+      for (int b = 0; b < 2; ++b) {
+        const uint64_t value = SlabDescriptor(
+            keys + (warpgroup * 2 + b) * kDraftKeys * kSlabRowBytes + first_row * kSlabRowBytes);
+        Wgmma<N, true>::Run(o[b], value, weights, 1);
+      }
+    }
+    WgmmaCommit();
+    if (threadIdx.x < N) {
+      float l = 0.0F;
+#pragma unroll
+      for (int i = 0; i < 12; ++i) l += reduce[i * N + threadIdx.x];
+      l += exp2f(sink - column_max[threadIdx.x]);
+      column_inverse[threadIdx.x] = l > 0.0F ? 1.0F / l : 0.0F;
+    }
+    WgmmaWait<0>();
+    __syncthreads();  // every warpgroup is done with P^T; column_inverse is written
+    if (tile + 1 == last_tile) AllowNextKernel();
 
-  // 5. normalise, transpose through shared memory, store whole rows
-  uint8_t* staged = shared;
+    // 5. normalise and transpose into rows of the buffer, 16-byte pieces permuted by the row as in a slab
 #pragma unroll
-  for (int b = 0; b < 2; ++b) {
-    const int dim = (warpgroup * 2 + b) * 64 + warp * 16 + lane / 4;
+    for (int b = 0; b < 2; ++b) {
+      const int piece = (warpgroup * 2 + b) * 8 + warp * 2 + lane / 8 % 2;
 #pragma unroll
-    for (int i = 0; i < N / 2; i += 4) {
-      const int n0 = i * 2 + lane % 4 * 2;
-      const float inverse0 = column_inverse[n0];
-      const float inverse1 = column_inverse[n0 + 1];
-      const auto place = [&](int n, int d, float v) {
-        *reinterpret_cast<__nv_bfloat16*>(staged + n * Shared::kOutStride + d * 2) =
-            __float2bfloat16_rn(v);
-      };
-      place(n0, dim, o[b][i] * inverse0);
-      place(n0 + 1, dim, o[b][i + 1] * inverse1);
-      place(n0, dim + 8, o[b][i + 2] * inverse0);
-      place(n0 + 1, dim + 8, o[b][i + 3] * inverse1);
+      for (int i = 0; i < N / 2; i += 4) {
+        const int n0 = i * 2 + lane % 4 * 2;
+        const float inverse0 = column_inverse[n0];
+        const float inverse1 = column_inverse[n0 + 1];
+        const int n = i * 2 + lane % 8;
+        StoreTransposed2(buffer + n * kHeadDim * 2 + ((piece ^ (n & 7)) << 4),
+                         PackBf16(o[b][i] * inverse0, o[b][i + 1] * inverse1),
+                         PackBf16(o[b][i + 2] * inverse0, o[b][i + 3] * inverse1));
+      }
     }
-  }
-  __syncthreads();
-  for (int c = threadIdx.x; c < N * 64; c += kDraftThreads) {
-    const int n = c / 64;
-    *reinterpret_cast<uint4*>(p.out + QueryRow<N>(p, n) * kHeadDim + c % 64 * 8) =
-        *reinterpret_cast<const uint4*>(staged + n * Shared::kOutStride + c % 64 * 16);
+    __syncthreads();
+    const uint8_t* rows = buffers_pointer + (tile - first_tile) % 2 * Shared::kTileBytes;
+    for (int c = threadIdx.x; c < N * 64; c += kDraftThreads) {
+      const int n = c / 64;
+      const int piece = c % 64;
+      *reinterpret_cast<uint4*>(p.out + QueryRow(p, tile, n) * kHeadDim + piece * 8) =
+          *reinterpret_cast<const uint4*>(rows + n * kHeadDim * 2 + ((piece ^ (n & 7)) << 4));
+    }
+    if (tile + 1 == last_tile) break;
+    asm volatile("cp.async.wait_all;\n" ::: "memory");
+    FenceSharedForWgmma();
+    __syncthreads();  // the next queries are there, and this buffer may be filled again
   }
 }
 

@@ -13,8 +13,9 @@ bool DraftAttentionServes(const SparseAttentionArgs& args, int32_t max_valid);
 
 // Query rows per CTA. Any choice gives the same bits; this one is the fastest measured for the number of lists.
 struct DraftTile {
-  int32_t rows;   // of the block
+  int32_t rows;     // of the block
   int32_t heads;
+  int32_t per_cta;  // tiles that one CTA serves in turn from the same decoded keys
 };
 DraftTile SelectDraftTile(int32_t lists, int32_t rows_per_list, int32_t heads, int32_t sm_count);
 

@@ -1,0 +1,176 @@
+#include "server/cli/flags.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <utility>
+
+#include "server/cli/config_file.h"
+
+namespace firesteel {
+
+namespace {
+
+// Text forms of flags whose values are checked by the engine's own parsers.
+struct RawFlags {
+  std::string device = "cpu";
+  std::string cache_dtype = "fp32";
+  std::string draft_length = "checkpoint";
+  std::string config;
+  bool eager = false;
+};
+
+void AddEngineFlags(CLI::App* app, EngineOptions* engine, RawFlags* raw) {
+  app->add_option("--model", engine->model_dir, "Checkpoint directory");
+  app->add_option("--device", raw->device, "cpu or cuda")->capture_default_str();
+  app->add_option("--drafter", engine->drafter, "dspark or none")->capture_default_str();
+  app->add_option("--draft-length", raw->draft_length,
+                  "Drafts per round: a number; 'checkpoint' or 'auto': the checkpoint's block size")
+      ->capture_default_str();
+  app->add_option("--kv-cache-dtype", raw->cache_dtype, "fp32, bf16 or fp8")->capture_default_str();
+  app->add_option("--threads", engine->threads, "CPU workers; 0: one per core")
+      ->capture_default_str();
+  app->add_option("--batch,--max-sequences", engine->max_sequences,
+                  "Sequences that run at the same time")
+      ->capture_default_str();
+  app->add_option("--max-batched-tokens", engine->max_batched_tokens, "Target rows in one step")
+      ->capture_default_str();
+  app->add_option("--prefill-chunk", engine->prefill_chunk,
+                  "Prompt rows of one sequence in one step")
+      ->capture_default_str();
+  app->add_option("--max-model-len", engine->max_model_len,
+                  "Positions of one sequence; 0: the checkpoint's limit")
+      ->capture_default_str();
+  app->add_option("--cache-tokens", engine->cache_tokens,
+                  "Capacity of the context cache in tokens; 0: automatic")
+      ->capture_default_str();
+  app->add_flag("--eager", raw->eager, "Run every step without captured graphs");
+}
+
+void AddServeFlags(CLI::App* app, EngineOptions* engine, ServeOptions* serve, RawFlags* raw) {
+  app->add_option("--config", raw->config, "JSON file (comments allowed) with these flags as keys");
+  app->add_option("--host", serve->host, "Address to listen on")->capture_default_str();
+  app->add_option("--http-port", serve->http_port, "Port; 0: any free one, printed at start")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  app->add_option("--served-model-name", serve->served_model_name,
+                  "Model name in the API; empty: the model directory's name");
+  app->add_option("--max-queue", engine->max_queue, "Requests that may wait; more are answered 429")
+      ->capture_default_str();
+  app->add_option("--drain-timeout", serve->drain_timeout_s,
+                  "Seconds that SIGTERM leaves to running requests")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str();
+  app->add_option("--max-body-bytes", serve->max_body_bytes, "Largest request body")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->capture_default_str();
+}
+
+void AddOfflineFlags(CLI::App* app, OfflineOptions* offline) {
+  app->add_option("--input", offline->input, "JSON-lines file, or - for standard input")
+      ->required();
+  app->add_option("--max-tokens", offline->sampling.max_tokens, "Output tokens per line")
+      ->capture_default_str();
+  app->add_option("--temperature", offline->sampling.temperature, "0: greedy")
+      ->capture_default_str();
+  app->add_option("--top-p", offline->sampling.top_p, "Nucleus mass")->capture_default_str();
+  app->add_option("--seed", offline->sampling.seed, "Seed of every line that has none")
+      ->capture_default_str();
+}
+
+Result<int32_t> ParseDraftLength(const std::string& text) {
+  if (text == "auto") return kDraftLengthAuto;
+  if (text == "checkpoint") return kDraftLengthFromCheckpoint;
+  const bool digits =
+      !text.empty() && text.size() <= 3 &&
+      std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (digits) return static_cast<int32_t>(std::stoi(text));
+  return InvalidArgument("draft-length is '" + text + "', needs a number, 'checkpoint' or 'auto'");
+}
+
+Status Settle(const RawFlags& raw, CliOptions* options) {
+  FIRESTEEL_ASSIGN_OR_RETURN(options->engine.device, ParseDeviceKind(raw.device));
+  FIRESTEEL_ASSIGN_OR_RETURN(options->engine.cache_dtype, ParseCacheDtype(raw.cache_dtype));
+  FIRESTEEL_ASSIGN_OR_RETURN(options->engine.draft_length, ParseDraftLength(raw.draft_length));
+  options->engine.graphs = !raw.eager;
+  FIRESTEEL_RETURN_IF_ERROR(options->engine.Validate());
+  if (options->command != Command::kServe) return options->offline.sampling.Validate();
+  return Status::Ok();
+}
+
+ParsedFlags Failure(const std::string& message) {
+  ParsedFlags parsed;
+  parsed.exit_code = kExitBadFlags;
+  parsed.text = message;
+  return parsed;
+}
+
+// One pass over the arguments. `config` receives the path given by --config.
+ParsedFlags ParseOnce(std::vector<std::string> args, std::string* config) {
+  CliOptions options;
+  // Offline runs compare and reproduce, so they are greedy with a fixed seed unless told otherwise.
+  options.offline.sampling.temperature = 0.0F;
+  options.offline.sampling.max_tokens = 128;
+  RawFlags raw;
+  CLI::App app("Firesteel: inference with speculative decoding", "firesteel");
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.set_version_flag("--version", std::string(FIRESTEEL_VERSION));
+  app.require_subcommand(1);
+  CLI::App* serve = app.add_subcommand("serve", "Serve the OpenAI-style HTTP API");
+  CLI::App* generate =
+      app.add_subcommand("generate", "Generate for every line of a JSON-lines file");
+  CLI::App* eval = app.add_subcommand(
+      "eval", "As generate, and compare with the lines' expected_ids or output_ids");
+  for (CLI::App* command : {serve, generate, eval}) AddEngineFlags(command, &options.engine, &raw);
+  AddServeFlags(serve, &options.engine, &options.serve, &raw);
+  AddOfflineFlags(generate, &options.offline);
+  AddOfflineFlags(eval, &options.offline);
+  std::reverse(args.begin(), args.end());  // CLI11 takes its vector from the back
+  try {
+    app.parse(args);
+  } catch (const CLI::CallForHelp&) {
+    ParsedFlags parsed;
+    const auto chosen = app.get_subcommands();
+    parsed.text = chosen.empty() ? app.help() : chosen.front()->help();
+    return parsed;
+  } catch (const CLI::CallForVersion&) {
+    ParsedFlags parsed;
+    parsed.text = "firesteel " + std::string(FIRESTEEL_VERSION) + "\n";
+    return parsed;
+  } catch (const CLI::ParseError& error) {
+    return Failure(error.what());
+  }
+  if (generate->parsed()) options.command = Command::kGenerate;
+  if (eval->parsed()) options.command = Command::kEval;
+  *config = raw.config;
+  const Status status = Settle(raw, &options);
+  if (!status.ok() && raw.config.empty()) return Failure(status.message());
+  ParsedFlags parsed;
+  parsed.options = std::move(options);
+  return parsed;
+}
+
+}  // namespace
+
+ParsedFlags ParseFlags(const std::vector<std::string>& args) {
+  std::string config;
+  ParsedFlags first = ParseOnce(args, &config);
+  if (!first.options.has_value() || config.empty()) return first;
+  // The file's flags go in front, so that the command line, which comes last, wins.
+  const Result<std::vector<std::string>> from_file = ReadConfigFile(config);
+  if (!from_file.ok()) return Failure(from_file.status().message());
+  std::vector<std::string> merged = {"serve"};
+  merged.insert(merged.end(), from_file->begin(), from_file->end());
+  for (size_t i = 1; i < args.size(); ++i) {
+    if (args[i] == "--config") {
+      ++i;  // and its value
+    } else if (args[i].rfind("--config=", 0) != 0) {
+      merged.push_back(args[i]);
+    }
+  }
+  std::string none;
+  ParsedFlags second = ParseOnce(std::move(merged), &none);
+  if (!second.options.has_value()) second.text = config + " or command line: " + second.text;
+  return second;
+}
+
+}  // namespace firesteel

@@ -1,0 +1,59 @@
+// A parsed body of /v1/completions or /v1/chat/completions: what to generate and how to answer.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "server/openai/api_error.h"
+#include "server/openai/json_fields.h"
+#include "server/openai/refused_fields.h"
+#include "server/stream/generation_call.h"
+#include "server/text/chat_template.h"
+#include "server/text/tokenizer.h"
+
+namespace firesteel {
+
+// What a parser needs to know of the model. The pointers outlive the parser.
+struct ParseContext {
+  const Tokenizer* tokenizer = nullptr;
+  const ChatTemplate* chat_template = nullptr;  // null: the model has none
+  std::string model_name;
+  int32_t vocab_size = 0;
+  int32_t max_model_len = 0;
+};
+
+struct GenerationRequest {
+  Route route = Route::kCompletions;
+  std::vector<GenerationCall> calls;  // one per prompt, in order
+  bool stream = false;
+  bool include_usage = false;
+  bool continuous_usage = false;
+};
+
+using ParsedRequest = std::variant<GenerationRequest, ApiError>;
+
+ParsedRequest ParseCompletions(const std::string& body, const ParseContext& context);
+ParsedRequest ParseChat(const std::string& body, const ParseContext& context);
+
+// Shared with the offline commands ------------------------------------------------------------------------------------
+
+// temperature, top_p, seed, stop, ignore_eos and the token limit. `fallback_max_tokens` 0 means up to the model length,
+// settled by FitToModel. A seed that is absent is drawn here.
+void ReadSampling(FieldReader* reader, int32_t fallback_max_tokens, GenerationCall* call);
+
+// The ids of a "messages" list; errors go to the reader.
+std::vector<int32_t> ReadMessages(FieldReader* reader, const ParseContext& context);
+
+// The ids in `list`, each in the vocabulary; `name` is the field in errors.
+std::vector<int32_t> ReadTokenIds(FieldReader* reader, const std::string& name,
+                                  const nlohmann::json& list, int32_t vocab_size);
+
+// Limits max_tokens to what the model's length leaves behind the prompt; an error when that is nothing.
+std::optional<ApiError> FitToModel(const std::string& param, int32_t max_model_len,
+                                   GenerationCall* call);
+
+uint64_t DrawSeed();
+
+}  // namespace firesteel

@@ -1,0 +1,176 @@
+#include "server/openai/reply.h"
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <utility>
+
+namespace firesteel {
+
+using Json = nlohmann::json;
+
+namespace {
+
+std::string Quoted(std::string_view text) {
+  return Json(std::string(text)).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+const char* FinishName(FinishReason reason) {
+  return reason == FinishReason::kLength ? "length" : "stop";
+}
+
+bool Failed(FinishReason reason) {
+  return reason == FinishReason::kError || reason == FinishReason::kAborted;
+}
+
+}  // namespace
+
+class Reply::ChoiceStream : public ResponseStream {
+ public:
+  ChoiceStream(std::shared_ptr<Reply> reply, size_t choice)
+      : reply_(std::move(reply)), choice_(choice) {}
+  bool OnText(std::string_view text, int64_t tokens_so_far) override {
+    return reply_->OnText(choice_, text, tokens_so_far);
+  }
+  void OnFinish(GenerationResult result) override { reply_->OnFinish(choice_, std::move(result)); }
+
+ private:
+  const std::shared_ptr<Reply> reply_;  // shared with the streams of the other choices
+  const size_t choice_;
+};
+
+Reply::Reply(ReplyOptions options, std::vector<int32_t> prompt_tokens,
+             std::shared_ptr<ResponseWriter> writer)
+    : options_(std::move(options)),
+      prompt_tokens_(std::move(prompt_tokens)),
+      writer_(std::move(writer)),
+      choices_(prompt_tokens_.size()) {
+  const bool chat = options_.route == Route::kChat;
+  chunk_head_ = "data: {\"id\":" + Quoted(options_.id) + ",\"object\":\"" +
+                (chat ? "chat.completion.chunk" : "text_completion") +
+                "\",\"created\":" + std::to_string(options_.created) +
+                ",\"model\":" + Quoted(options_.model) + ",\"choices\":[";
+}
+
+std::unique_ptr<ResponseStream> Reply::StreamFor(size_t choice) {
+  return std::make_unique<ChoiceStream>(shared_from_this(), choice);
+}
+
+void Reply::Begin() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!options_.stream) return;
+  writer_->StartStream({"text/event-stream; charset=utf-8",
+                        {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}},
+                        ": keep-alive\n\n"});
+  if (closed_) return;
+  for (size_t i = 0; i < choices_.size(); ++i) WriteRole(i);
+}
+
+void Reply::Refuse(const ApiError& error) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  closed_ = true;
+  writer_->Send(ErrorResponse(error));
+}
+
+bool Reply::WriteRole(size_t choice) {
+  if (options_.route != Route::kChat || choices_[choice].role_sent) return true;
+  choices_[choice].role_sent = true;
+  return WriteChunk(choice, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", nullptr);
+}
+
+bool Reply::WriteChunk(size_t choice, const std::string& payload, const char* finish_reason) {
+  std::string chunk = chunk_head_ + "{\"index\":" + std::to_string(choice) + "," + payload +
+                      ",\"logprobs\":null,\"finish_reason\":";
+  chunk += finish_reason == nullptr ? std::string("null") : Quoted(finish_reason);
+  chunk += "}]";
+  if (options_.continuous_usage) {
+    chunk += ",\"usage\":" + UsageJson();
+  } else if (options_.include_usage) {
+    chunk += ",\"usage\":null";
+  }
+  chunk += "}\n\n";
+  return writer_->Write(chunk);
+}
+
+bool Reply::OnText(size_t choice, std::string_view text, int64_t tokens_so_far) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (closed_) return false;
+  choices_[choice].tokens = tokens_so_far;
+  if (!options_.stream) return true;
+  if (!WriteRole(choice)) return false;
+  const bool chat = options_.route == Route::kChat;
+  const std::string payload =
+      chat ? "\"delta\":{\"content\":" + Quoted(text) + "}" : "\"text\":" + Quoted(text);
+  return WriteChunk(choice, payload, nullptr);
+}
+
+void Reply::OnFinish(size_t choice, GenerationResult result) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (closed_) return;
+  if (Failed(result.finish)) {
+    Status why = result.error;
+    if (why.ok()) why = Unavailable("the generation was aborted");
+    return Fail(EngineError(why));
+  }
+  Choice& state = choices_[choice];
+  state.tokens = static_cast<int64_t>(result.output_ids.size());
+  state.finished = true;
+  state.result = std::move(result);
+  ++finished_;
+  if (options_.stream) {
+    WriteRole(choice);
+    const bool chat = options_.route == Route::kChat;
+    WriteChunk(choice, chat ? "\"delta\":{}" : "\"text\":\"\"", FinishName(state.result.finish));
+  }
+  if (finished_ < choices_.size()) return;
+  closed_ = true;
+  if (options_.stream) {
+    FinishStream();
+  } else {
+    SendBody();
+  }
+}
+
+void Reply::FinishStream() {
+  if (options_.include_usage) writer_->Write(chunk_head_ + "],\"usage\":" + UsageJson() + "}\n\n");
+  writer_->Write("data: [DONE]\n\n");
+  writer_->End();
+}
+
+void Reply::Fail(const ApiError& error) {
+  closed_ = true;
+  if (!options_.stream) return writer_->Send(ErrorResponse(error));
+  writer_->Write("data: " + ErrorJson(error) + "\n\n");
+  writer_->Write("data: [DONE]\n\n");
+  writer_->End();
+}
+
+std::string Reply::UsageJson() const {
+  const int64_t prompt = std::accumulate(prompt_tokens_.begin(), prompt_tokens_.end(), int64_t{0});
+  int64_t completion = 0;
+  for (const Choice& choice : choices_) completion += choice.tokens;
+  return "{\"prompt_tokens\":" + std::to_string(prompt) +
+         ",\"completion_tokens\":" + std::to_string(completion) +
+         ",\"total_tokens\":" + std::to_string(prompt + completion) + "}";
+}
+
+void Reply::SendBody() {
+  const bool chat = options_.route == Route::kChat;
+  std::string body = "{\"id\":" + Quoted(options_.id) + ",\"object\":\"" +
+                     (chat ? "chat.completion" : "text_completion") +
+                     "\",\"created\":" + std::to_string(options_.created) +
+                     ",\"model\":" + Quoted(options_.model) + ",\"choices\":[";
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    const std::string text = Quoted(choices_[i].result.text);
+    body += (i == 0 ? "{\"index\":" : ",{\"index\":") + std::to_string(i) + ",";
+    body +=
+        chat ? "\"message\":{\"role\":\"assistant\",\"content\":" + text + "}" : "\"text\":" + text;
+    body += ",\"logprobs\":null,\"finish_reason\":\"" +
+            std::string(FinishName(choices_[i].result.finish)) + "\"}";
+  }
+  body += "],\"usage\":" + UsageJson() + "}";
+  HttpResponse response;
+  response.body = std::move(body);
+  writer_->Send(std::move(response));
+}
+
+}  // namespace firesteel

@@ -1,0 +1,162 @@
+"""The HTTP API of the real binary over the demo checkpoint."""
+
+import concurrent.futures
+import json
+import threading
+import time
+import unittest
+
+from support import QUESTION, Server, golden
+
+COMPLETIONS = "/v1/completions"
+CHAT = "/v1/chat/completions"
+MESSAGES = [{"role": "user", "content": QUESTION}]
+
+
+class ServeTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("--batch", "4", "--max-queue", "8")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.stop()
+
+    def test_health_models_and_version_answer(self):
+        self.assertEqual(self.server.request("GET", "/health")[0], 200)
+        status, _, models = self.server.request("GET", "/v1/models")
+        self.assertEqual(status, 200)
+        self.assertEqual(models["data"][0]["id"], "demo-v4")
+        self.assertRegex(self.server.request("GET", "/version")[2]["version"], r"^\d+\.\d+\.\d+$")
+
+    def test_a_greedy_completion_gives_the_golden_text(self):
+        for case in golden()[:3]:
+            status, _, body = self.server.post(COMPLETIONS, {
+                "model": "demo-v4", "prompt": case["prompt_ids"], "temperature": 0, "max_tokens": 160})
+            self.assertEqual(status, 200, body)
+            self.assertEqual(body["choices"][0]["text"], case["text"])
+            self.assertEqual(body["usage"]["completion_tokens"], len(case["output_ids"]))
+            self.assertEqual(body["usage"]["prompt_tokens"], len(case["prompt_ids"]))
+
+    def test_a_chat_renders_the_golden_prompt(self):
+        case = golden()[0]
+        status, _, body = self.server.post(CHAT, {
+            "messages": [{"role": "user", "content": case["prompt"]}], "temperature": 0, "max_tokens": 160})
+        self.assertEqual(status, 200, body)
+        self.assertEqual(body["usage"]["prompt_tokens"], len(case["prompt_ids"]))
+        self.assertEqual(body["choices"][0]["message"]["content"], case["text"])
+
+    def test_stream_and_body_have_the_same_text_and_usage(self):
+        for options in ({"temperature": 0}, {"temperature": 1, "seed": 11}, {"temperature": 0, "stop": ["he", " 3"]}):
+            request = {"messages": MESSAGES, "max_tokens": 40, **options}
+            _, _, body = self.server.post(CHAT, request)
+            status, chunks = self.server.stream(CHAT, {**request, "stream_options": {"include_usage": True}})
+            self.assertEqual(status, 200)
+            self.assertEqual(chunks[0]["choices"][0]["delta"], {"role": "assistant", "content": ""})
+            text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks[:-1])
+            self.assertEqual(text, body["choices"][0]["message"]["content"])
+            self.assertEqual(chunks[-2]["choices"][0]["finish_reason"], body["choices"][0]["finish_reason"])
+            self.assertEqual(chunks[-1]["choices"], [])
+            self.assertEqual(chunks[-1]["usage"], body["usage"])
+            self.assertEqual(len({(c["id"], c["created"], c["model"]) for c in chunks}), 1)
+
+    def test_a_stop_string_is_not_part_of_the_text(self):
+        _, _, whole = self.server.post(COMPLETIONS, {"prompt": QUESTION, "temperature": 0, "max_tokens": 30})
+        text = whole["choices"][0]["text"]
+        stop = text[len(text) // 2:len(text) // 2 + 3]
+        _, _, cut = self.server.post(COMPLETIONS,
+                                     {"prompt": QUESTION, "temperature": 0, "max_tokens": 30, "stop": stop})
+        self.assertEqual(cut["choices"][0]["text"], text[:text.index(stop)])
+        self.assertEqual(cut["choices"][0]["finish_reason"], "stop")
+
+    def test_concurrent_requests_equal_their_solo_runs(self):
+        requests = [{"prompt": QUESTION * (1 + i % 2), "max_tokens": 12 + i, "seed": i,
+                     "temperature": 0 if i % 2 == 0 else 0.9} for i in range(6)]
+
+        def text(request):
+            return self.server.post(COMPLETIONS, request)[2]["choices"][0]["text"]
+
+        solo = [text(request) for request in requests]
+        with concurrent.futures.ThreadPoolExecutor(len(requests)) as pool:
+            self.assertEqual(list(pool.map(text, requests)), solo)
+
+    def test_several_prompts_become_choices(self):
+        _, _, body = self.server.post(COMPLETIONS, {"prompt": [QUESTION, "One"], "max_tokens": 5, "temperature": 0})
+        self.assertEqual([choice["index"] for choice in body["choices"]], [0, 1])
+        _, _, second = self.server.post(COMPLETIONS, {"prompt": "One", "max_tokens": 5, "temperature": 0})
+        self.assertEqual(body["choices"][1]["text"], second["choices"][0]["text"])
+
+    def test_bad_requests_name_their_field(self):
+        for field, value in (("temperature", "hot"), ("n", 2), ("logprobs", 3), ("max_tokens", 0), ("prompt", [])):
+            status, _, body = self.server.post(COMPLETIONS, {"prompt": "x", field: value})
+            self.assertEqual((status, body["error"]["param"]), (400, field))
+        self.assertEqual(self.server.request("POST", COMPLETIONS, b"{")[0], 400)
+        self.assertEqual(self.server.post("/v1/nothing", {})[0], 404)
+        self.assertEqual(self.server.request("GET", COMPLETIONS)[0], 405)
+        status, _, body = self.server.post(CHAT, {"model": "other", "messages": MESSAGES})
+        self.assertEqual((status, body["error"]["code"]), (404, "model_not_found"))
+
+    def test_special_tokens_in_user_text_stay_text(self):
+        def prompt_tokens(content):
+            _, _, body = self.server.post(CHAT, {"messages": [{"role": "user", "content": content}], "max_tokens": 1})
+            return body["usage"]["prompt_tokens"]
+
+        self.assertGreater(prompt_tokens("<\uff5cUser\uff5c>") - prompt_tokens(""), 1)
+
+    def test_the_request_id_comes_back(self):
+        _, headers, _ = self.server.request("GET", "/health", headers={"X-Request-Id": "mine-7"})
+        self.assertEqual(headers["x-request-id"], "mine-7")
+
+    def test_a_client_that_leaves_frees_its_slot(self):
+        long = {"prompt": QUESTION, "max_tokens": 3000, "ignore_eos": True}
+        for _ in range(3):
+            streams = [self.server.open_stream(COMPLETIONS, long) for _ in range(4)]
+            for connection, response in streams:
+                self.assertEqual(response.status, 200)
+                response.close()
+                connection.close()
+        # The last slots are freed within a step or two; twelve long answers would take minutes.
+        status = 429
+        deadline = time.monotonic() + 30
+        while status == 429 and time.monotonic() < deadline:
+            status, _, _ = self.server.post(COMPLETIONS, {"prompt": QUESTION, "max_tokens": 2})
+        self.assertEqual(status, 200)
+        self.assertLess(time.monotonic(), deadline)
+
+    def test_health_answers_while_a_large_body_is_read(self):
+        body = json.dumps({"prompt": "a" * (2 << 20)}).encode()
+        results = []
+        worker = threading.Thread(target=lambda: results.append(self.server.request("POST", COMPLETIONS, body)))
+        worker.start()
+        slowest = 0.0
+        while worker.is_alive():
+            start = time.monotonic()
+            self.assertEqual(self.server.request("GET", "/health")[0], 200)
+            slowest = max(slowest, time.monotonic() - start)
+        worker.join()
+        self.assertEqual(results[0][0], 400)
+        self.assertLess(slowest, 2.0)
+
+
+class QueueTest(unittest.TestCase):
+    def test_a_full_queue_is_429_before_the_header(self):
+        server = Server("--batch", "1", "--max-queue", "1")
+        self.addCleanup(server.stop)
+        long = {"prompt": QUESTION, "max_tokens": 3000, "ignore_eos": True}
+        streams = []
+        statuses = []
+        for _ in range(6):
+            connection, response = server.open_stream(COMPLETIONS, long)
+            streams.append(connection)
+            statuses.append(response.status)
+            if response.status == 429:
+                self.assertTrue(0 < int(response.headers["Retry-After"]) <= 60)
+                self.assertEqual(json.loads(response.read())["error"]["code"], "queue_full")
+        for connection in streams:
+            connection.close()
+        self.assertEqual(statuses[0], 200)
+        self.assertIn(429, statuses)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,171 @@
+// The command line: what is read, what is refused and with which exit code.
+#include "server/cli/flags.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "server/cli/config_file.h"
+#include "tests/support/catch.h"
+
+namespace firesteel {
+namespace {
+
+using Args = std::vector<std::string>;
+
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// A file that is removed with the test.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& text)
+      : path_("/tmp/firesteel_flags_test." + std::to_string(getpid()) + ".json") {
+    std::ofstream(path_) << text;
+  }
+  ~TemporaryFile() { std::remove(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST_CASE("serve has its defaults") {
+  const ParsedFlags parsed = ParseFlags({"serve", "--model", "m"});
+  REQUIRE(parsed.options.has_value());
+  CHECK(parsed.options->command == Command::kServe);
+  CHECK(parsed.options->serve.host == "127.0.0.1");
+  CHECK(parsed.options->serve.http_port == 8000);
+  CHECK(parsed.options->engine.drafter == "dspark");
+  CHECK(parsed.options->engine.draft_length == kDraftLengthFromCheckpoint);
+  CHECK(parsed.options->engine.graphs);
+}
+
+TEST_CASE("every engine flag reaches the options") {
+  const ParsedFlags parsed = ParseFlags({"generate",
+                                         "--model",
+                                         "m",
+                                         "--input",
+                                         "-",
+                                         "--batch",
+                                         "3",
+                                         "--drafter",
+                                         "none",
+                                         "--draft-length",
+                                         "4",
+                                         "--device",
+                                         "cuda",
+                                         "--kv-cache-dtype",
+                                         "fp8",
+                                         "--threads",
+                                         "2",
+                                         "--max-batched-tokens",
+                                         "64",
+                                         "--prefill-chunk",
+                                         "32",
+                                         "--max-model-len",
+                                         "99",
+                                         "--cache-tokens",
+                                         "1000",
+                                         "--eager",
+                                         "--max-tokens",
+                                         "9",
+                                         "--temperature",
+                                         "0.5",
+                                         "--top-p",
+                                         "0.75",
+                                         "--seed",
+                                         "18446744073709551615"});
+  INFO(parsed.text);
+  REQUIRE(parsed.options.has_value());
+  const EngineOptions& engine = parsed.options->engine;
+  CHECK(parsed.options->command == Command::kGenerate);
+  CHECK(engine.max_sequences == 3);
+  CHECK(engine.drafter == "none");
+  CHECK(engine.draft_length == 4);
+  CHECK(engine.device == DeviceKind::kCuda);
+  CHECK(engine.cache_dtype == CacheDtype::kFp8);
+  CHECK(engine.threads == 2);
+  CHECK(engine.max_batched_tokens == 64);
+  CHECK(engine.prefill_chunk == 32);
+  CHECK(engine.max_model_len == 99);
+  CHECK(engine.cache_tokens == 1000);
+  CHECK_FALSE(engine.graphs);
+  const SamplingParams& sampling = parsed.options->offline.sampling;
+  CHECK(sampling.max_tokens == 9);
+  CHECK(sampling.temperature == 0.5F);
+  CHECK(sampling.top_p == 0.75F);
+  CHECK(sampling.seed == UINT64_MAX);
+}
+
+TEST_CASE("offline runs are greedy unless told otherwise") {
+  const ParsedFlags parsed =
+      ParseFlags({"eval", "--model", "m", "--input", "x", "--draft-length", "auto"});
+  REQUIRE(parsed.options.has_value());
+  CHECK(parsed.options->command == Command::kEval);
+  CHECK(parsed.options->offline.sampling.temperature == 0.0F);
+  CHECK(parsed.options->engine.draft_length == kDraftLengthAuto);
+}
+
+TEST_CASE("bad command lines exit with 2 and name the flag") {
+  const auto [args, named] = GENERATE(table<Args, std::string>({
+      {Args{}, "subcommand"},
+      {{"dance"}, "subcommand"},
+      {{"serve"}, "model"},
+      {{"serve", "--model", "m", "--colour", "red"}, "--colour"},
+      {{"serve", "--model", "m", "--http-port", "70000"}, "--http-port"},
+      {{"serve", "--model", "m", "--device", "tpu"}, "tpu"},
+      {{"serve", "--model", "m", "--draft-length", "-3"}, "draft-length"},
+      {{"serve", "--model", "m", "--draft-length", "99"}, "draft-length"},
+      {{"serve", "--model", "m", "--threads", "many"}, "--threads"},
+      {{"generate", "--model", "m"}, "--input"},
+      {{"generate", "--model", "m", "--input", "-", "--temperature", "3"}, "temperature"},
+      {{"generate", "--model", "m", "--input", "-", "--host", "::1"}, "--host"},
+  }));
+  const ParsedFlags parsed = ParseFlags(args);
+  INFO(parsed.text);
+  CHECK_FALSE(parsed.options.has_value());
+  CHECK(parsed.exit_code == kExitBadFlags);
+  CHECK(Has(parsed.text, named));
+}
+
+TEST_CASE("help and version exit with 0") {
+  const ParsedFlags help = ParseFlags({"serve", "--help"});
+  CHECK(help.exit_code == kExitOk);
+  CHECK(Has(help.text, "--http-port"));
+  CHECK(Has(ParseFlags({"--help"}).text, "generate"));
+  CHECK(Has(ParseFlags({"--version"}).text, "firesteel "));
+}
+
+TEST_CASE("a config file gives flags and the command line wins over it") {
+  const TemporaryFile file(
+      "// demo\n{\"model\": \"from-file\", \"http_port\": 9, \"max-queue\": 5, \"eager\": true}\n");
+  const ParsedFlags parsed = ParseFlags({"serve", "--config", file.path(), "--http-port", "10"});
+  INFO(parsed.text);
+  REQUIRE(parsed.options.has_value());
+  CHECK(parsed.options->engine.model_dir == "from-file");
+  CHECK(parsed.options->serve.http_port == 10);
+  CHECK(parsed.options->engine.max_queue == 5);
+  CHECK_FALSE(parsed.options->engine.graphs);
+}
+
+TEST_CASE("an unknown key of a config file is refused by name") {
+  const TemporaryFile file("{\"model\": \"m\", \"colour\": \"red\"}");
+  const ParsedFlags parsed = ParseFlags({"serve", "--config=" + file.path()});
+  CHECK(parsed.exit_code == kExitBadFlags);
+  CHECK(Has(parsed.text, "colour"));
+}
+
+TEST_CASE("config files that cannot be read or are not objects are refused") {
+  CHECK(Has(ParseFlags({"serve", "--config", "/nonexistent"}).text, "/nonexistent"));
+  CHECK_FALSE(ParseConfig("[1]", "f").ok());
+  CHECK_FALSE(ParseConfig("{", "f").ok());
+  CHECK_FALSE(ParseConfig("{\"model\": [1]}", "f").ok());
+  CHECK_FALSE(ParseConfig("{\"config\": \"g\"}", "f").ok());
+  CHECK(ParseConfig("{\"eager\": false}", "f")->empty());
+}
+
+}  // namespace
+}  // namespace firesteel
