@@ -11,9 +11,9 @@
 
 namespace firesteel::sm90 {
 
-constexpr int kSlabCols = 64;       // bf16 values in one slab row
+constexpr int kSlabCols = 64;  // bf16 values in one slab row
 constexpr int kSlabRowBytes = 128;
-constexpr int kAtomBytes = 1024;    // eight slab rows
+constexpr int kAtomBytes = 1024;  // eight slab rows
 
 __device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
@@ -34,7 +34,9 @@ __device__ __forceinline__ uint64_t SlabDescriptor(uint32_t shared_address) {
   return descriptor;
 }
 
-__device__ __forceinline__ void WgmmaFence() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
+__device__ __forceinline__ void WgmmaFence() {
+  asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
+}
 __device__ __forceinline__ void WgmmaCommit() {
   asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
 }
@@ -53,7 +55,8 @@ struct Wgmma;
 
 template <bool kTransposeA>
 struct Wgmma<8, kTransposeA> {
-  static __device__ __forceinline__ void Run(float (&d)[4], uint64_t a, uint64_t b, int accumulate) {
+  static __device__ __forceinline__ void Run(float (&d)[4], uint64_t a, uint64_t b,
+                                             int accumulate) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %6, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {"
@@ -66,7 +69,8 @@ struct Wgmma<8, kTransposeA> {
 
 template <bool kTransposeA>
 struct Wgmma<16, kTransposeA> {
-  static __device__ __forceinline__ void Run(float (&d)[8], uint64_t a, uint64_t b, int accumulate) {
+  static __device__ __forceinline__ void Run(float (&d)[8], uint64_t a, uint64_t b,
+                                             int accumulate) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %10, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {"
@@ -80,7 +84,8 @@ struct Wgmma<16, kTransposeA> {
 
 template <bool kTransposeA>
 struct Wgmma<40, kTransposeA> {
-  static __device__ __forceinline__ void Run(float (&d)[20], uint64_t a, uint64_t b, int accumulate) {
+  static __device__ __forceinline__ void Run(float (&d)[20], uint64_t a, uint64_t b,
+                                             int accumulate) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %22, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n40k16.f32.bf16.bf16 {"
@@ -96,7 +101,8 @@ struct Wgmma<40, kTransposeA> {
 
 template <bool kTransposeA>
 struct Wgmma<64, kTransposeA> {
-  static __device__ __forceinline__ void Run(float (&d)[32], uint64_t a, uint64_t b, int accumulate) {
+  static __device__ __forceinline__ void Run(float (&d)[32], uint64_t a, uint64_t b,
+                                             int accumulate) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
@@ -105,16 +111,17 @@ struct Wgmma<64, kTransposeA> {
         "}, %32, %33, p, 1, 1, %35, 0;\n}\n"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
           "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-          "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),
-          "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),
-          "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+          "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+          "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+          "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
         : "l"(a), "l"(b), "r"(accumulate), "n"(kTransposeA ? 1 : 0));
   }
 };
 
 template <bool kTransposeA>
 struct Wgmma<80, kTransposeA> {
-  static __device__ __forceinline__ void Run(float (&d)[40], uint64_t a, uint64_t b, int accumulate) {
+  static __device__ __forceinline__ void Run(float (&d)[40], uint64_t a, uint64_t b,
+                                             int accumulate) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %42, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 {"
@@ -124,11 +131,10 @@ struct Wgmma<80, kTransposeA> {
         "}, %40, %41, p, 1, 1, %43, 0;\n}\n"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
           "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-          "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),
-          "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),
-          "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-          "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]),
-          "+f"(d[38]), "+f"(d[39])
+          "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+          "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+          "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]),
+          "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
         : "l"(a), "l"(b), "r"(accumulate), "n"(kTransposeA ? 1 : 0));
   }
 };

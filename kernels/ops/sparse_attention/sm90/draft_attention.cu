@@ -1,14 +1,15 @@
 #include "kernels/ops/sparse_attention/sm90/draft_attention.h"
 
+#include "kernels/core/math.h"
 #include "kernels/ops/sparse_attention/sm90/draft_attention.cuh"
 
 namespace firesteel::sm90 {
 namespace {
 
-template <int N, KvFormat kFormat>
+template <int N, int kTileHeads, KvFormat kFormat>
 cudaError_t LaunchTile(cudaStream_t stream, const DraftAttentionParams& params, dim3 grid) {
   const int shared = DraftShared<N>::Total(params.tiles_per_cta > 1 ? 2 : 1);
-  auto* kernel = DraftAttention<N, kFormat>;
+  auto* kernel = DraftAttention<N, kTileHeads, kFormat>;
   const cudaError_t set =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
   if (set != cudaSuccess) return set;
@@ -25,11 +26,12 @@ cudaError_t LaunchTile(cudaStream_t stream, const DraftAttentionParams& params, 
   return cudaLaunchKernelEx(&config, kernel, params);
 }
 
-template <int N>
+template <int N, int kTileHeads>
 cudaError_t LaunchFormat(cudaStream_t stream, const DraftAttentionParams& params, dim3 grid,
                          KvFormat format) {
-  if (format == KvFormat::kFp8) return LaunchTile<N, KvFormat::kFp8>(stream, params, grid);
-  return LaunchTile<N, KvFormat::kBf16>(stream, params, grid);
+  if (format == KvFormat::kFp8)
+    return LaunchTile<N, kTileHeads, KvFormat::kFp8>(stream, params, grid);
+  return LaunchTile<N, kTileHeads, KvFormat::kBf16>(stream, params, grid);
 }
 
 }  // namespace
@@ -43,9 +45,15 @@ bool DraftAttentionServes(const SparseAttentionArgs& args, int32_t max_valid) {
 }
 
 DraftTile SelectDraftTile(int32_t lists, int32_t rows_per_list, int32_t heads, int32_t sm_count) {
-  (void)sm_count; (void)rows_per_list; (void)lists;
-  const int32_t group = heads % 16 == 0 ? 16 : 8;
-  return {1, group, 1};
+  constexpr int32_t kHeads = 8;
+  const int32_t row_tiles = lists * rows_per_list * (heads / kHeads);
+  // One block row per CTA while the card has room for all of them: the shortest latency.
+  if (row_tiles <= sm_count || rows_per_list != 5) return {1, kHeads, 1};
+  // Else whole blocks, and as many tiles per decoded key list as keep the grid to one wave.
+  const int32_t block_tiles = lists * (heads / kHeads);
+  int32_t per_cta = 1;
+  while (per_cta < heads / kHeads && CeilDiv(block_tiles, per_cta) > sm_count) per_cta *= 2;
+  return {5, kHeads, Min(per_cta, heads / kHeads)};
 }
 
 cudaError_t LaunchDraftAttention(cudaStream_t stream, const SparseAttentionArgs& args,
@@ -63,18 +71,17 @@ cudaError_t LaunchDraftAttention(cudaStream_t stream, const SparseAttentionArgs&
   p.width = args.window_rows.width;
   p.rows_per_list = args.rows_per_list;
   p.heads = args.heads;
-  p.tile_heads = tile.heads;
   p.tile_rows = tile.rows;
   p.scale = args.scale;
   p.tiles = args.heads / tile.heads * (args.rows_per_list / tile.rows);
   p.tiles_per_cta = tile.per_cta;
   const dim3 grid(static_cast<unsigned>((p.tiles + tile.per_cta - 1) / tile.per_cta),
                   static_cast<unsigned>(args.rows / args.rows_per_list));
+  if (tile.heads != 8 && tile.heads != 16) return cudaErrorInvalidValue;
   switch (tile.rows * tile.heads) {
-    case 8: return LaunchFormat<8>(stream, p, grid, args.window.format);
-    case 16: return LaunchFormat<16>(stream, p, grid, args.window.format);
-    case 40: return LaunchFormat<40>(stream, p, grid, args.window.format);
-    case 80: return LaunchFormat<80>(stream, p, grid, args.window.format);
+    case 8: return LaunchFormat<8, 8>(stream, p, grid, args.window.format);
+    case 16: return LaunchFormat<16, 16>(stream, p, grid, args.window.format);
+    case 40: return LaunchFormat<40, 8>(stream, p, grid, args.window.format);
     default: return cudaErrorInvalidValue;
   }
 }

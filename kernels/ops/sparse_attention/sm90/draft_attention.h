@@ -13,13 +13,13 @@ bool DraftAttentionServes(const SparseAttentionArgs& args, int32_t max_valid);
 
 // Query rows per CTA. Any choice gives the same bits; this one is the fastest measured for the number of lists.
 struct DraftTile {
-  int32_t rows;     // of the block
+  int32_t rows;  // of the block
   int32_t heads;
   int32_t per_cta;  // tiles that one CTA serves in turn from the same decoded keys
 };
 DraftTile SelectDraftTile(int32_t lists, int32_t rows_per_list, int32_t heads, int32_t sm_count);
 
-// REQUIRES: DraftAttentionServes. `tile` as selected, or any pair whose product is 8, 16, 40 or 80.
+// REQUIRES: DraftAttentionServes. `tile` as selected, or any of {1, 8}, {1, 16} and {5, 8}.
 cudaError_t LaunchDraftAttention(cudaStream_t stream, const SparseAttentionArgs& args,
                                  const DraftTile& tile);
 
