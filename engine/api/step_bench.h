@@ -20,14 +20,15 @@ struct StepBenchRow {
   int64_t draft_weight_bytes = 0;
   double target_ratio = 0.0;  // target_us / (weight_bytes / read bandwidth)
   double draft_ratio = 0.0;
-  double flop_share = 0.0;    // target FLOP / target_us over the measured FLOP rate
+  double flop_share = 0.0;  // target FLOP / target_us over the measured FLOP rate
 };
 
 struct StepBenchReport {
-  double copy_gbps = 0.0;   // large copy, bytes read + bytes written per second
-  double gflops = 0.0;      // fp32 multiply-adds of the engine's own inner kernel on cached data, all workers
+  double copy_gbps = 0.0;  // large copy, bytes read + bytes written per second
+  double gflops =
+      0.0;  // fp32 multiply-adds of the engine's own inner kernel on cached data, all workers
   int32_t threads = 0;
-  int32_t context = 0;      // positions that each sequence holds when it is measured
+  int32_t context = 0;  // positions that each sequence holds when it is measured
   std::vector<StepBenchRow> rows;
 };
 

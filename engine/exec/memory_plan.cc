@@ -8,6 +8,9 @@
 namespace firesteel {
 namespace {
 
+// Logit rows besides those of the verify blocks, so that a prompt can be scored beside a full batch.
+constexpr int32_t kScoringRows = 64;
+
 constexpr int64_t kDefaultCacheBytes = int64_t{1} << 30;
 
 // Context blocks when the user gives no capacity: every slot at full length, but at most kDefaultCacheBytes (the windows
@@ -49,7 +52,8 @@ Result<MemoryPlan> PlanMemory(const EngineOptions& options, const TargetModel& t
   }
   m.step.rows = m.plan.max_rows;
   m.step.sequences = m.plan.max_sequences;
-  m.step.logit_rows = options.max_sequences * verify_rows;
+  m.step.logit_rows = Min(options.max_sequences * verify_rows + kScoringRows, m.step.rows);
+  m.plan.max_logit_rows = m.step.logit_rows;
 
   const int64_t context_bytes = target.context_bytes_per_block(kContextBlockTokens);
   const int64_t window_bytes = target.window_bytes_per_block(kWindowBlockTokens) +

@@ -1,5 +1,6 @@
 #include "engine/exec/rank.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "engine/exec/graph_runner.h"
 #include "engine/exec/memory_plan.h"
 #include "engine/exec/rank_state.h"
+#include "engine/exec/step_timer.h"
 #include "engine/plan/shape_table.h"
 #include "kernels/core/parallel_for.h"
 
@@ -72,12 +74,39 @@ Result<std::unique_ptr<RankState>> RankState::CreateOn(std::unique_ptr<Device> d
   info.num_blocks = memory.num_blocks;
   info.limits = memory.plan;
   info.draft_length = drafter.spec().draft_length;
+  if (options.draft_length == kDraftLengthAuto && info.draft_length > 0) {
+    FIRESTEEL_RETURN_IF_ERROR(state->MeasureCosts());
+  }
   return state;
+}
+
+Status RankState::MeasureCosts() {
+  constexpr int32_t kContext = 256;
+  constexpr int32_t kRepeats = 5;
+  StepCosts costs;
+  costs.draft_length = info_.draft_length;
+  const int32_t context =
+      std::min(kContext, info_.model.max_model_len - 2 * info_.cache.lookahead_tokens);
+  StepTimer timer(*this, std::max(context, 1));
+  for (int32_t sequences = 1; sequences <= info_.limits.max_sequences; sequences *= 4) {
+    costs.sequences.push_back(sequences);
+    for (int32_t drafts = 0; drafts <= info_.draft_length; ++drafts) {
+      FIRESTEEL_ASSIGN_OR_RETURN(const StepTimer::Sample sample,
+                                 timer.Time(sequences, drafts, kRepeats));
+      costs.target_us.push_back(sample.target_us);
+      if (drafts == info_.draft_length) {
+        costs.propose_us.push_back(std::max(0.0, sample.step_us - sample.target_us));
+      }
+    }
+  }
+  info_.costs = std::move(costs);
+  return Status::Ok();
 }
 
 RankState::~RankState() = default;
 
-Status RankState::RunStep(const StepPlan& plan, std::span<SequenceResult> results) {
+Status RankState::RunStep(const StepPlan& plan, std::span<SequenceResult> results,
+                          std::span<LogprobRecord> logprobs) {
   Stream& stream = device_->stream();
   const std::span<const std::byte> bytes = plan.bytes();
   stream.CopyToDevice(buffers_->plan(), bytes.data(), static_cast<int64_t>(bytes.size()));
@@ -85,6 +114,10 @@ Status RankState::RunStep(const StepPlan& plan, std::span<SequenceResult> result
   const int64_t count = plan.header().num_sequences;
   stream.CopyToHost(results.data(), buffers_->meta().results,
                     count * static_cast<int64_t>(sizeof(SequenceResult)));
+  if (plan.header().wants_logprobs != 0) {
+    stream.CopyToHost(logprobs.data(), buffers_->meta().logprobs,
+                      plan.header().num_logit_rows * static_cast<int64_t>(sizeof(LogprobRecord)));
+  }
   return stream.Synchronize();
 }
 
@@ -100,8 +133,9 @@ class Rank final : public RankExecutor {
  public:
   explicit Rank(std::unique_ptr<RankState> state) : state_(std::move(state)) {}
   const RankInfo& info() const override { return state_->info(); }
-  Status RunStep(const StepPlan& plan, std::span<SequenceResult> results) override {
-    return state_->RunStep(plan, results);
+  Status RunStep(const StepPlan& plan, std::span<SequenceResult> results,
+                 std::span<LogprobRecord> logprobs) override {
+    return state_->RunStep(plan, results, logprobs);
   }
 
  private:

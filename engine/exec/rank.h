@@ -12,6 +12,7 @@
 #include "engine/api/engine.h"
 #include "engine/api/engine_options.h"
 #include "engine/plan/cache_spec.h"
+#include "engine/plan/step_costs.h"
 #include "engine/plan/step_plan.h"
 #include "engine/plan/step_result.h"
 #include "kernels/core/device.h"
@@ -26,6 +27,7 @@ struct RankInfo {
   std::vector<int32_t> num_blocks;  // capacity of each cache group's pool, in CacheSpec order
   PlanLimits limits;
   int32_t draft_length = 0;  // K: drafts per round at most
+  StepCosts costs;           // measured for an automatic draft length; else empty
 };
 
 class RankExecutor {
@@ -33,8 +35,10 @@ class RankExecutor {
   virtual ~RankExecutor() = default;
   virtual const RankInfo& info() const = 0;
 
-  // Runs one validated plan and fills results[0 .. plan.header().num_sequences). Blocking.
-  virtual Status RunStep(const StepPlan& plan, std::span<SequenceResult> results) = 0;
+  // Runs one validated plan and fills results[0 .. num_sequences) and, if the plan wants log-probabilities,
+  // logprobs[0 .. num_logit_rows); the counts are those of plan.header(). Blocking.
+  virtual Status RunStep(const StepPlan& plan, std::span<SequenceResult> results,
+                         std::span<LogprobRecord> logprobs) = 0;
 };
 
 // Loads the checkpoint named by the options. Errors name the file, tensor or option at fault.

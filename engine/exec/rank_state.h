@@ -25,7 +25,9 @@ class RankState {
   ~RankState();
 
   const RankInfo& info() const { return info_; }
-  Status RunStep(const StepPlan& plan, std::span<SequenceResult> results);
+  // As RankExecutor::RunStep. `logprobs` may be empty for a plan that wants none.
+  Status RunStep(const StepPlan& plan, std::span<SequenceResult> results,
+                 std::span<LogprobRecord> logprobs = {});
 
   // Puts slots [0, sequences) back to `length` committed positions; only for timing, when nothing is served.
   void RewindForTiming(int32_t sequences, int32_t length);
@@ -40,6 +42,7 @@ class RankState {
 
  private:
   RankState() = default;
+  Status MeasureCosts();
 
   // Destroyed in reverse: buffers return to the device before it goes.
   std::unique_ptr<Device> device_;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "engine/exec/rank_state.h"
@@ -20,8 +21,8 @@ double BestSeconds(int repeats, Body body) {
   for (int i = 0; i < repeats; ++i) {
     const auto start = std::chrono::steady_clock::now();
     body();
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
-                              .count());
+    best = std::min(
+        best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   return best;
 }
@@ -71,11 +72,33 @@ int64_t PassBytes(const WeightTraffic& t, int32_t rows) {
   return t.dense_bytes + t.expert_bytes * std::min(rows * t.experts_per_row, t.experts);
 }
 
+Status CheckBench(const StepBenchOptions& bench, const RankInfo& info) {
+  const int32_t longest = info.model.max_model_len - info.cache.lookahead_tokens;
+  if (bench.context < 1 || bench.context > longest) {
+    return InvalidArgument("context is " + std::to_string(bench.context) + ", needs 1.." +
+                           std::to_string(longest));
+  }
+  for (const int32_t sequences : bench.sequences) {
+    if (sequences < 1 || sequences > info.limits.max_sequences) {
+      return InvalidArgument("sequences is " + std::to_string(sequences) + ", needs 1.." +
+                             std::to_string(info.limits.max_sequences) + " (max-sequences)");
+    }
+  }
+  for (const int32_t drafts : bench.drafts) {
+    if (drafts < 0 || drafts > info.draft_length) {
+      return InvalidArgument("drafts is " + std::to_string(drafts) + ", needs 0.." +
+                             std::to_string(info.draft_length) + " (draft-length)");
+    }
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 Result<StepBenchReport> RunStepBench(const EngineOptions& options, const StepBenchOptions& bench) {
   FIRESTEEL_ASSIGN_OR_RETURN(std::unique_ptr<RankState> state, RankState::Create(options));
   const RankInfo& info = state->info();
+  FIRESTEEL_RETURN_IF_ERROR(CheckBench(bench, info));
   StepBenchReport report;
   report.threads = info.model.threads;
   report.context = bench.context;
@@ -103,8 +126,7 @@ Result<StepBenchReport> RunStepBench(const EngineOptions& options, const StepBen
       row.draft_us = sample.step_us - sample.target_us;
       const int32_t rows = sequences * (k + 1);
       row.weight_bytes = PassBytes(target, rows);
-      row.draft_weight_bytes =
-          PassBytes(draft, sequences * state->drafter().spec().block_rows);
+      row.draft_weight_bytes = PassBytes(draft, sequences * state->drafter().spec().block_rows);
       const double bytes_per_us = report.copy_gbps * 1e3;
       row.target_ratio = row.target_us / (static_cast<double>(row.weight_bytes) / bytes_per_us);
       if (info.draft_length > 0) {

@@ -27,9 +27,11 @@ void StepBuffers::CarveSlots(DeviceArena& arena, const StepBufferSizes& sizes) {
   slots.draft_tokens = arena.Carve<int32_t>("slots.draft_tokens", n * sizes.draft_length);
   slots.draft_probs =
       arena.Carve<float>("slots.draft_probs", n * sizes.draft_length * int64_t{sizes.vocab});
-  slots.temperature = arena.Carve<float>("slots.temperature", n);
-  slots.top_p = arena.Carve<float>("slots.top_p", n);
-  slots.seed = arena.Carve<uint64_t>("slots.seed", n);
+  slots.sampling = arena.Carve<SlotSampling>("slots.sampling", n);
+  slots.rules = arena.Carve<SamplingRules>("slots.rules", n);
+  slots.prompt_seen = arena.Carve<uint8_t>("slots.prompt_seen", n * sizes.vocab);
+  slots.output_count = arena.Carve<int32_t>("slots.output_count", n * sizes.vocab);
+  slots.recent_tokens = arena.Carve<int32_t>("slots.recent_tokens", n * kRecentTokens);
   slots.num_groups = static_cast<int32_t>(sizes.block_tokens.size());
   FIRESTEEL_CHECK(slots.num_groups <= kMaxCacheGroups, "too many cache groups");
   for (size_t g = 0; g < sizes.block_tokens.size(); ++g) {
@@ -52,7 +54,8 @@ void StepBuffers::CarveRows(DeviceArena& arena, const StepBufferSizes& sizes) {
   meta_.sequences = {ints("seq_slot", sequences),       ints("seq_first_row", sequences),
                      ints("seq_num_rows", sequences),   ints("seq_start", sequences),
                      ints("seq_num_drafts", sequences), ints("seq_first_logit_row", sequences),
-                     ints("seq_num_logit_rows", sequences), ints("seq_propose", sequences)};
+                     ints("seq_num_logit_rows", sequences), ints("seq_propose", sequences),
+                     ints("seq_next_token", sequences)};
   meta_.logit_rows = ints("logit_rows", sizes.step.logit_rows);
   meta_.window.width = RoundUp(sizes.window_tokens, 128);
   meta_.window.index = ints("window_index", rows * meta_.window.width);
@@ -71,6 +74,7 @@ void StepBuffers::CarveRows(DeviceArena& arena, const StepBufferSizes& sizes) {
     c.all.valid = ints("all_valid", rows);
   }
   meta_.results = arena.Carve<SequenceResult>("step.results", sequences);
+  meta_.logprobs = arena.Carve<LogprobRecord>("step.logprobs", sizes.step.logit_rows);
 }
 
 StepPrepareArgs StepBuffers::PrepareArgs(const StepShape& shape) const {
@@ -80,6 +84,7 @@ StepPrepareArgs StepBuffers::PrepareArgs(const StepShape& shape) const {
   args.appends_offset = layout_.appends;
   args.sequences_offset = layout_.sequences;
   args.tokens_offset = layout_.tokens;
+  args.rules_offset = layout_.rules;
   args.slots = meta_.slots;
   args.live = meta_.live;
   args.rows = meta_.rows;

@@ -24,6 +24,7 @@ struct StepMeta {
   MutableSparseRows window;
   CompressorMeta compressors[kMaxCompressors];
   SequenceResult* results;  // [sequences]
+  LogprobRecord* logprobs;  // [logit rows]
   int32_t window_group;
   int32_t context_group;
   int32_t window_tokens;

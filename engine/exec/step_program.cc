@@ -11,8 +11,8 @@ void EnqueueStep(const StepShape& shape, StepProgram& program) {
   Launch(context.stream, context.ops.step_prepare, program.buffers.PrepareArgs(shape));
   const TargetOut out = program.target.Enqueue(context);
   Launch(context.stream, context.ops.verify,
-         VerifyArgs{out.logits, meta.sequences, meta.slots, meta.results, &meta.live->sequences,
-                    shape.sequences});
+         VerifyArgs{out.logits, meta.sequences, meta.rows.token, meta.slots, meta.results,
+                    meta.logprobs, &meta.live->sequences, shape.sequences});
   program.drafter.EnqueueCommit(context, out.features);
   program.drafter.EnqueuePropose(context);
 }

@@ -22,7 +22,7 @@ Status StepTimer::Prefill(int32_t sequences) {
       PlanHeader& header = plan_.header();
       if (start == 0) {
         header.num_new_slots = 1;
-        plan_.new_slots()[0] = PlanNewSlot{prefilled_, 0, 0.0F, 1.0F, 0};
+        plan_.new_slots()[0] = PlanNewSlot{prefilled_, 0, -1, {}};
         for (size_t g = 0; g < info.cache.groups.size(); ++g) {
           const int32_t blocks = CeilDiv(context_ + 2 * info.cache.lookahead_tokens,
                                          info.cache.groups[g].block_tokens);
@@ -71,8 +71,7 @@ Result<double> StepTimer::TimeOnce(int32_t sequences, int32_t drafts, bool propo
       .count();
 }
 
-Result<double> StepTimer::Median(int32_t sequences, int32_t drafts, bool propose,
-                                 int32_t repeats) {
+Result<double> StepTimer::Median(int32_t sequences, int32_t drafts, bool propose, int32_t repeats) {
   std::vector<double> times;
   for (int32_t i = 0; i < repeats + 1; ++i) {
     FIRESTEEL_ASSIGN_OR_RETURN(const double us, TimeOnce(sequences, drafts, propose));

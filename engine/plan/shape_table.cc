@@ -36,7 +36,8 @@ StepShape ShapeTable::ShapeFor(const StepDemand& live) const {
     return shape;
   }
   shape.rows = Min(RoundUp(live.rows, kRowMultiple), limits_.max_rows);
-  shape.logit_rows = Min(full_rows, shape.rows);
+  // A scored prompt may take more than the verify blocks would.
+  shape.logit_rows = Min(Max(full_rows, live.logit_rows), shape.rows);
   return shape;
 }
 

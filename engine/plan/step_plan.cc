@@ -23,6 +23,18 @@ Status CheckCount(const char* what, int32_t found, int32_t limit) {
                          ", needs 0.." + std::to_string(limit));
 }
 
+Status CheckNewSlot(const PlanNewSlot& s, int32_t num_rules) {
+  const std::string where = "plan: new slot " + std::to_string(s.slot);
+  if (s.rules < -1 || s.rules >= num_rules) {
+    return InvalidArgument(where + " has rules " + std::to_string(s.rules) + ", needs -1.." +
+                           std::to_string(num_rules - 1));
+  }
+  if (s.sampling.has_tables() != (s.rules >= 0)) {
+    return InvalidArgument(where + " has rules without entries, or entries without rules");
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 StepPlan::Layout StepPlan::LayoutFor(const PlanLimits& limits) {
@@ -32,6 +44,7 @@ StepPlan::Layout StepPlan::LayoutFor(const PlanLimits& limits) {
   layout.appends = PlaceSection<PlanAppend>(&cursor, limits.max_appends);
   layout.sequences = PlaceSection<PlanSequence>(&cursor, limits.max_sequences);
   layout.tokens = PlaceSection<int32_t>(&cursor, limits.max_rows);
+  layout.rules = PlaceSection<SamplingRules>(&cursor, limits.max_sequences);
   layout.total_bytes = RoundUp(cursor, kSectionAlignment);
   return layout;
 }
@@ -71,6 +84,18 @@ std::span<const int32_t> StepPlan::tokens() const {
   return {Section<int32_t>(layout_.tokens), static_cast<size_t>(limits_.max_rows)};
 }
 
+std::span<SamplingRules> StepPlan::rules() {
+  return {Section<SamplingRules>(layout_.rules), static_cast<size_t>(limits_.max_sequences)};
+}
+std::span<const SamplingRules> StepPlan::rules() const {
+  return {Section<SamplingRules>(layout_.rules), static_cast<size_t>(limits_.max_sequences)};
+}
+
+std::span<const std::byte> StepPlan::bytes() const {
+  const int64_t live = header().num_rules * static_cast<int64_t>(sizeof(SamplingRules));
+  return {storage_.data(), static_cast<size_t>(layout_.rules + live)};
+}
+
 Status StepPlan::Validate() const {
   const PlanHeader& h = header();
   FIRESTEEL_RETURN_IF_ERROR(CheckCount("num_sequences", h.num_sequences, limits_.max_sequences));
@@ -81,6 +106,10 @@ Status StepPlan::Validate() const {
   FIRESTEEL_RETURN_IF_ERROR(CheckCount("num_sequences", h.num_sequences, shape_.sequences));
   FIRESTEEL_RETURN_IF_ERROR(CheckCount("num_rows", h.num_rows, shape_.rows));
   FIRESTEEL_RETURN_IF_ERROR(CheckCount("num_logit_rows", h.num_logit_rows, shape_.logit_rows));
+  FIRESTEEL_RETURN_IF_ERROR(CheckCount("num_rules", h.num_rules, h.num_new_slots));
+  for (int32_t i = 0; i < h.num_new_slots; ++i) {
+    FIRESTEEL_RETURN_IF_ERROR(CheckNewSlot(new_slots()[static_cast<size_t>(i)], h.num_rules));
+  }
   std::vector<bool> seen(static_cast<size_t>(limits_.max_sequences), false);
   int32_t next_row = 0;
   int32_t next_logit_row = 0;
@@ -104,6 +133,9 @@ Status StepPlan::Validate() const {
     if (s.num_drafts >= 0 && s.num_rows != s.num_drafts + 1) {
       return InvalidArgument(where + " verifies " + std::to_string(s.num_drafts) + " drafts with " +
                              std::to_string(s.num_rows) + " rows");
+    }
+    if (s.next_token >= 0 && (s.num_drafts >= 0 || s.num_logit_rows != s.num_rows)) {
+      return InvalidArgument(where + " knows its next token, but does not score its rows");
     }
     if (s.num_logit_rows > 0) {
       if (s.first_logit_row != next_logit_row || s.num_logit_rows > s.num_rows) {

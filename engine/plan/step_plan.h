@@ -23,6 +23,7 @@ struct PlanLimits {
   int32_t max_sequences = 0;  // sequences in one step == slots
   int32_t max_rows = 0;       // target rows in one step
   int32_t max_appends = 0;    // block table writes in one step
+  int32_t max_logit_rows = 0;  // rows that may reach the LM head; prompt scoring takes what verification leaves
 };
 
 class StepPlan {
@@ -44,12 +45,15 @@ class StepPlan {
   std::span<PlanAppend> appends();
   std::span<PlanSequence> sequences();
   std::span<int32_t> tokens();  // [max_rows], indexed by target row; decode rows are not read
+  std::span<SamplingRules> rules();  // [max_sequences], of new slots that have any
   std::span<const PlanNewSlot> new_slots() const;
   std::span<const PlanAppend> appends() const;
   std::span<const PlanSequence> sequences() const;
   std::span<const int32_t> tokens() const;
+  std::span<const SamplingRules> rules() const;
 
-  std::span<const std::byte> bytes() const { return storage_; }
+  // What must be uploaded. The rules come last, so that a step without any does not carry their section.
+  std::span<const std::byte> bytes() const;
 
   // Byte offset of each section for a given set of limits, shared with the device side.
   struct Layout {
@@ -57,6 +61,7 @@ class StepPlan {
     int64_t appends = 0;
     int64_t sequences = 0;
     int64_t tokens = 0;
+    int64_t rules = 0;
     int64_t total_bytes = 0;
   };
   static Layout LayoutFor(const PlanLimits& limits);

@@ -129,7 +129,7 @@ void ThreadedEngine::TakeOutcome() {
   if (status.ok()) {
     const std::span<const SequenceResult> results(outcome->results);
     status = scheduler_.OnResult(results.first(static_cast<size_t>(outcome->num_sequences)),
-                                 &new_events_);
+                                 outcome->logprobs, &new_events_);
   }
   rank_->PopOutcome();
   if (!status.ok()) Fail(status);
@@ -183,6 +183,7 @@ Result<std::unique_ptr<Engine>> CreateEngineOn(RankFactory make_rank,
   config.num_blocks = info.num_blocks;
   config.limits = info.limits;
   config.draft_length = info.draft_length;
+  config.costs = info.costs;
   config.vocab_size = info.model.vocab_size;
   config.max_model_len = info.model.max_model_len;
   config.max_batched_tokens = options.max_batched_tokens;

@@ -39,11 +39,13 @@ void RankThread::Run(RankFactory make_rank, std::promise<Status> started) {
   const std::unique_ptr<RankExecutor> executor = std::move(made).value();
   info_ = executor->info();
   const auto max_sequences = static_cast<size_t>(info_.limits.max_sequences);
+  const auto max_logit_rows = static_cast<size_t>(info_.limits.max_logit_rows);
   std::vector<StepPlan> plans;
   std::vector<StepOutcome> outcomes;
   for (int32_t i = 0; i < kPipelineDepth; ++i) {
     plans.emplace_back(info_.limits);
-    outcomes.push_back({.results = std::vector<SequenceResult>(max_sequences)});
+    outcomes.push_back({.results = std::vector<SequenceResult>(max_sequences),
+                        .logprobs = std::vector<LogprobRecord>(max_logit_rows)});
   }
   plans_.emplace(std::move(plans), &plan_ready_);
   outcomes_.emplace(std::move(outcomes), scheduler_);
@@ -63,7 +65,7 @@ void RankThread::ServePlans(RankExecutor* executor) {
     StepOutcome* outcome = outcomes_->BeginPush();
     FIRESTEEL_CHECK(outcome != nullptr, "more steps in flight than outcome slots");
     outcome->num_sequences = plan->header().num_sequences;
-    outcome->status = executor->RunStep(*plan, outcome->results);
+    outcome->status = executor->RunStep(*plan, outcome->results, outcome->logprobs);
     // The plan's slot is free before its outcome is seen, so the scheduler can fill it at once.
     plans_->Pop();
     outcomes_->EndPush();

@@ -25,6 +25,7 @@ struct StepOutcome {
   Status status;
   std::vector<SequenceResult> results;  // [limits.max_sequences]; the first num_sequences are valid
   int32_t num_sequences = 0;
+  std::vector<LogprobRecord> logprobs;  // [limits.max_logit_rows]; valid if the plan wanted them
 };
 
 class RankThread {

@@ -14,6 +14,45 @@ int32_t MaxOutputTokens(const SchedulerConfig& config, const Request& request) {
              config.max_model_len - static_cast<int32_t>(request.prompt.size()));
 }
 
+namespace {
+
+Status CheckToken(const SchedulerConfig& config, const char* where, int32_t token) {
+  if (token >= 0 && token < config.vocab_size) return Status::Ok();
+  return InvalidArgument(std::string(where) + " has token " + std::to_string(token) +
+                         ", needs 0.." + std::to_string(config.vocab_size - 1));
+}
+
+// Tokens in the sampling options exist, and some token is always allowed.
+Status CheckSamplingTokens(const SchedulerConfig& config, const Request& request) {
+  const SamplingParams& sampling = request.sampling;
+  for (const auto& [token, bias] : sampling.logit_bias) {
+    FIRESTEEL_RETURN_IF_ERROR(CheckToken(config, "logit_bias", token));
+  }
+  for (const std::vector<int32_t>& word : sampling.bad_words) {
+    for (const int32_t token : word) {
+      FIRESTEEL_RETURN_IF_ERROR(CheckToken(config, "bad_words", token));
+    }
+  }
+  int64_t forbidden = static_cast<int64_t>(sampling.bad_words.size());
+  if (sampling.min_tokens > 0 && !sampling.ignore_eos) {
+    const int64_t stops = static_cast<int64_t>(request.stop_tokens.size());
+    if (stops > kMaxMaskedStops) {
+      return InvalidArgument("min_tokens with " + std::to_string(stops) +
+                             " stop tokens, needs at most " + std::to_string(kMaxMaskedStops));
+    }
+    for (const int32_t token : request.stop_tokens) {
+      FIRESTEEL_RETURN_IF_ERROR(CheckToken(config, "stop_tokens", token));
+    }
+    forbidden += stops;
+  }
+  if (forbidden < config.vocab_size) return Status::Ok();
+  return InvalidArgument("bad_words and min_tokens may forbid " + std::to_string(forbidden) +
+                         " tokens, needs fewer than the vocabulary's " +
+                         std::to_string(config.vocab_size));
+}
+
+}  // namespace
+
 Status CheckRequest(const SchedulerConfig& config, const Request& request) {
   if (!request.id.valid()) return InvalidArgument("the request has no id");
   FIRESTEEL_RETURN_IF_ERROR(request.sampling.Validate());
@@ -32,6 +71,7 @@ Status CheckRequest(const SchedulerConfig& config, const Request& request) {
                              ", needs 0.." + std::to_string(config.vocab_size - 1));
     }
   }
+  FIRESTEEL_RETURN_IF_ERROR(CheckSamplingTokens(config, request));
   const int64_t length = prompt_length + MaxOutputTokens(config, request);
   for (size_t g = 0; g < config.cache.groups.size(); ++g) {
     // Prefill chunks shrink to what is free; a verify block cannot.

@@ -7,13 +7,39 @@
 #include "kernels/core/math.h"
 
 namespace firesteel {
+namespace {
+
+TokenLogprobs FromRecord(const LogprobRecord& record) {
+  TokenLogprobs logprobs{.token = record.token, .logprob = record.logprob, .top = {}};
+  for (int32_t i = 0; i < record.num_top; ++i) {
+    logprobs.top.push_back({.token = record.top_token[i], .logprob = record.top_logprob[i]});
+  }
+  return logprobs;
+}
+
+// Records of prefill rows that were just committed; each tells of the position behind its own. A sequence that was
+// preempted runs some again, and reports none twice.
+void ReportPrompt(Sequence* sequence, int32_t rows, std::span<const LogprobRecord> records,
+                  TokenEvent* event) {
+  event->prompt_logprobs_start = sequence->prompt_scored();
+  for (int32_t i = 0; i < rows; ++i) {
+    const int32_t position = sequence->computed() - rows + i + 1;
+    if (position != sequence->prompt_scored() || position >= sequence->prompt_length()) continue;
+    event->prompt_logprobs.push_back(FromRecord(records[static_cast<size_t>(i)]));
+    sequence->ReportPromptUpTo(position + 1);
+  }
+}
+
+}  // namespace
 
 Scheduler::Scheduler(const SchedulerConfig& config)
     : config_(config),
       shapes_(config.limits, config.draft_length, config.graphs),
       max_hit_records_(config.limits.max_appends - CheckedCast<int32_t>(config.least_appends())),
       cache_(config.cache, config.num_blocks, config.limits.max_sequences, config.prefix_cache),
-      table_(config.limits.max_sequences) {
+      table_(config.limits.max_sequences),
+      drafts_(config.costs.sequences.empty() ? DraftPolicy::Fixed(config.draft_length)
+                                             : DraftPolicy::Auto(config.costs)) {
   const size_t slots = static_cast<size_t>(config.limits.max_sequences);
   planned_.reserve(slots);
   candidates_.reserve(slots);
@@ -60,16 +86,20 @@ bool Scheduler::Plan(StepPlan* plan) {
   Admit();
   candidates_.assign(table_.running().begin(), table_.running().end());
   if (candidates_.empty()) return false;
+  ChooseDraftLength();
   demands_.clear();
   for (const Sequence* sequence : candidates_) demands_.push_back(DemandOf(*sequence));
   const BatchLimits limits{.row_budget = config_.row_budget(),
                            .prefill_chunk = config_.prefill_chunk};
   GrantRows(demands_, limits, &grants_);
   AppendList appends(plan->appends());
+  int32_t later = static_cast<int32_t>(grants_.size());
   for (const RowGrant& grant : grants_) {
+    --later;
     Sequence* sequence = candidates_[static_cast<size_t>(grant.demand)];
     if (!sequence->slot().valid()) continue;  // preempted a moment ago for an older one
-    const int32_t rows = MakeRoom(*sequence, grant.rows, &appends);
+    const int32_t wanted = FitLogitRows(*sequence, grant.rows, later, plan->header());
+    const int32_t rows = MakeRoom(*sequence, wanted, &appends);
     if (rows > 0) WriteRows(sequence, rows, plan);
   }
   if (planned_.empty()) {
@@ -77,7 +107,8 @@ bool Scheduler::Plan(StepPlan* plan) {
     // all others.
     Sequence* oldest = candidates_.front();
     GrantRows(std::span(demands_).first(1), limits, &grants_);
-    const int32_t rows = MakeRoom(*oldest, grants_.front().rows, &appends);
+    const int32_t wanted = FitLogitRows(*oldest, grants_.front().rows, 0, plan->header());
+    const int32_t rows = MakeRoom(*oldest, wanted, &appends);
     FIRESTEEL_CHECK(rows > 0, "the oldest sequence cannot take a step");
     WriteRows(oldest, rows, plan);
   }
@@ -85,9 +116,17 @@ bool Scheduler::Plan(StepPlan* plan) {
   return true;
 }
 
+void Scheduler::ChooseDraftLength() {
+  int32_t batch = 0;
+  for (const Sequence* s : candidates_) batch += s->phase() == SequencePhase::kDecode ? 1 : 0;
+  step_drafts_ = drafts_.Length(Max(batch, 1));
+  step_proposes_ = drafts_.ShouldPropose(Max(batch, 1));
+}
+
 RowDemand Scheduler::DemandOf(const Sequence& sequence) const {
   if (sequence.phase() == SequencePhase::kDecode) {
-    return {.decode = true, .rows = sequence.NumDrafts(config_.draft_length) + 1};
+    const int32_t length = sequence.greedy() ? step_drafts_ : config_.draft_length;
+    return {.decode = true, .rows = sequence.NumDrafts(length) + 1};
   }
   return {.decode = false, .rows = sequence.known() - sequence.computed()};
 }
@@ -96,7 +135,8 @@ void Scheduler::Admit() {
   while (!queue_.empty() && table_.num_free() > 0) {
     // The last known token is always run: its logits give the next one.
     const std::span<const int32_t> known = queue_.front().tokens();
-    const PrefixHit hit = cache_.Lookup(known.first(known.size() - 1), max_hit_records_);
+    const size_t may_hit = queue_.front().sampling().NeedsEveryRow() ? 0 : known.size() - 1;
+    const PrefixHit hit = cache_.Lookup(known.first(may_hit), max_hit_records_);
     if (!FitsNow(queue_.front(), hit)) return;
     if (config_.prefix_cache) stats_.prefix_queries += static_cast<int64_t>(known.size());
     stats_.prefix_hits += hit.length;
@@ -169,44 +209,61 @@ void Scheduler::Preempt(Sequence* sequence) {
   ++stats_.preemptions;
 }
 
+int32_t Scheduler::FitLogitRows(const Sequence& sequence, int32_t rows, int32_t later,
+                                const PlanHeader& header) const {
+  if (sequence.phase() == SequencePhase::kDecode || !sequence.ScoresPrompt()) return rows;
+  return Max(1, Min(rows, config_.limits.max_logit_rows - header.num_logit_rows - later));
+}
+
+void Scheduler::StartSlot(const Sequence& sequence, StepPlan* plan) const {
+  PlanHeader& header = plan->header();
+  PlanNewSlot& start = plan->new_slots()[static_cast<size_t>(header.num_new_slots++)];
+  start = {.slot = sequence.slot().value,
+           .length = sequence.computed(),
+           .rules = -1,
+           .sampling = sequence.DeviceSampling()};
+  if (!start.sampling.has_tables()) return;
+  start.rules = header.num_rules++;
+  sequence.WriteRules(&plan->rules()[static_cast<size_t>(start.rules)]);
+}
+
 void Scheduler::WriteRows(Sequence* sequence, int32_t rows, StepPlan* plan) {
   PlanHeader& header = plan->header();
   const SlotId slot = sequence->slot();
-  if (!sequence->announced()) {
-    const SamplingParams& sampling = sequence->sampling();
-    plan->new_slots()[static_cast<size_t>(header.num_new_slots++)] = {
-        .slot = slot.value,
-        .length = sequence->computed(),
-        .temperature = sampling.temperature,
-        .top_p = sampling.top_p,
-        .seed = sampling.seed};
-  }
+  if (!sequence->announced()) StartSlot(*sequence, plan);
   const bool decode = sequence->phase() == SequencePhase::kDecode;
   PlannedRows planned{.sequence = sequence,
                       .rows = rows,
                       .num_drafts = decode ? rows - 1 : -1,
                       .emits = decode || sequence->computed() + rows == sequence->known(),
                       .propose = false};
-  planned.propose = planned.emits && sequence->ShouldPropose(config_.draft_length);
-  const int32_t logit_rows = decode ? rows : (planned.emits ? 1 : 0);
+  planned.propose = planned.emits && sequence->ShouldPropose(config_.draft_length) &&
+                    (step_proposes_ || !sequence->greedy());
+  const bool scores = !decode && sequence->ScoresPrompt();
+  planned.num_logit_rows = decode || scores ? rows : (planned.emits ? 1 : 0);
+  if (planned.num_logit_rows > 0) planned.first_logit_row = header.num_logit_rows;
+  const std::span<const int32_t> known = sequence->tokens();
   plan->sequences()[static_cast<size_t>(header.num_sequences++)] = {
       .slot = slot.value,
       .first_row = header.num_rows,
       .num_rows = rows,
       .start = sequence->computed(),
       .num_drafts = planned.num_drafts,
-      .first_logit_row = logit_rows > 0 ? header.num_logit_rows : -1,
-      .num_logit_rows = logit_rows,
-      .propose = planned.propose ? 1 : 0};
+      .first_logit_row = planned.first_logit_row,
+      .num_logit_rows = planned.num_logit_rows,
+      .propose = planned.propose ? 1 : 0,
+      .next_token = scores && !planned.emits
+                        ? known[static_cast<size_t>(sequence->computed() + rows)]
+                        : -1};
+  if (scores || (planned.emits && sequence->sampling().logprobs >= 0)) header.wants_logprobs = 1;
   if (!decode) {
-    const std::span<const int32_t> known = sequence->tokens();
     for (int32_t i = 0; i < rows; ++i) {
       plan->tokens()[static_cast<size_t>(header.num_rows + i)] =
           known[static_cast<size_t>(sequence->computed() + i)];
     }
   }
   header.num_rows += rows;
-  header.num_logit_rows += logit_rows;
+  header.num_logit_rows += planned.num_logit_rows;
   sequence->OnPlanned();
   planned_.push_back(planned);
 }
@@ -224,6 +281,7 @@ void Scheduler::FinishPlan(const AppendList& appends, StepPlan* plan) {
 }
 
 Status Scheduler::OnResult(std::span<const SequenceResult> results,
+                           std::span<const LogprobRecord> logprobs,
                            std::vector<TokenEvent>* events) {
   FIRESTEEL_CHECK(step_in_flight(), "no step is in flight");
   if (results.size() < planned_.size()) {
@@ -235,7 +293,7 @@ Status Scheduler::OnResult(std::span<const SequenceResult> results,
     FIRESTEEL_RETURN_IF_ERROR(CheckResult(planned_[i], results[i]));
   }
   ++stats_.steps;
-  for (size_t i = 0; i < planned_.size(); ++i) Apply(planned_[i], results[i], events);
+  for (size_t i = 0; i < planned_.size(); ++i) Apply(planned_[i], results[i], logprobs, events);
   planned_.clear();
   return Status::Ok();
 }
@@ -264,7 +322,7 @@ Status Scheduler::CheckResult(const PlannedRows& planned, const SequenceResult& 
 }
 
 void Scheduler::Apply(const PlannedRows& planned, const SequenceResult& result,
-                      std::vector<TokenEvent>* events) {
+                      std::span<const LogprobRecord> logprobs, std::vector<TokenEvent>* events) {
   Sequence& sequence = *planned.sequence;
   const bool decode = planned.num_drafts >= 0;
   sequence.OnStepDone();
@@ -278,19 +336,36 @@ void Scheduler::Apply(const PlannedRows& planned, const SequenceResult& result,
     if (sequence.inflight() == 0) Free(sequence);
     return;
   }
-  if (!planned.emits) return;
+  TokenEvent event;
+  event.id = sequence.id();
+  if (!decode && sequence.ScoresPrompt()) {
+    ReportPrompt(&sequence, planned.rows,
+                 logprobs.subspan(static_cast<size_t>(planned.first_logit_row)), &event);
+  }
+  if (!planned.emits) {
+    if (!event.prompt_logprobs.empty()) events->push_back(std::move(event));
+    return;
+  }
   const std::span<const int32_t> tokens(result.tokens, static_cast<size_t>(result.num_tokens));
   const Sequence::Emission emission = sequence.Emit(tokens, planned.propose);
   cache_.Commit(sequence.slot(), sequence.committed_tokens());  // the drafts are known tokens now
-  TokenEvent event;
-  event.id = sequence.id();
   event.tokens.assign(tokens.begin(), tokens.begin() + emission.num_tokens);
+  if (sequence.sampling().logprobs >= 0) {
+    const int32_t last = planned.first_logit_row + planned.num_logit_rows;
+    const int32_t first = decode ? planned.first_logit_row : last - 1;
+    for (int32_t i = 0; i < emission.num_tokens; ++i) {
+      event.logprobs.push_back(FromRecord(logprobs[static_cast<size_t>(first + i)]));
+    }
+  }
   event.is_round = decode;
   event.drafted = decode ? planned.num_drafts : 0;
   event.accepted = Min(result.accepted, emission.num_tokens);
   event.finish = emission.finish;
   stats_.generation_tokens += emission.num_tokens;
-  if (event.drafted > 0) CountRound(event.drafted, event.accepted);
+  if (event.drafted > 0) {
+    CountRound(event.drafted, event.accepted);
+    if (sequence.greedy()) drafts_.Observe(planned.num_drafts, result.accepted);
+  }
   events->push_back(std::move(event));
   if (emission.finish != FinishReason::kNone) {
     sequence.Retire();

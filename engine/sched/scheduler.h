@@ -25,6 +25,7 @@
 #include "engine/sched/admission.h"
 #include "engine/sched/batch_policy.h"
 #include "engine/sched/cache_manager.h"
+#include "engine/sched/draft_policy.h"
 #include "engine/sched/scheduler_config.h"
 #include "engine/sched/sequence_table.h"
 #include "kernels/core/status.h"
@@ -51,7 +52,9 @@ class Scheduler {
 
   // Applies the result of the planned step; `results` has one record per planned sequence, in plan order. An error
   // means that the ranks broke the contract; nothing can be trusted afterwards. REQUIRES: step_in_flight().
-  Status OnResult(std::span<const SequenceResult> results, std::vector<TokenEvent>* events);
+  // `logprobs` has one per logit row; it is read only if the plan wanted them.
+  Status OnResult(std::span<const SequenceResult> results, std::span<const LogprobRecord> logprobs,
+                  std::vector<TokenEvent>* events);
 
   // The step in flight will never have a result (the ranks failed). Its sequences stay live until EndAll.
   void AbandonStep();
@@ -72,8 +75,11 @@ class Scheduler {
     int32_t num_drafts;  // -1: prefill
     bool emits;
     bool propose;
+    int32_t first_logit_row = -1;
+    int32_t num_logit_rows = 0;
   };
 
+  void ChooseDraftLength();
   RowDemand DemandOf(const Sequence& sequence) const;
   void Admit();
   bool FitsNow(const Sequence& sequence, const PrefixHit& hit) const;
@@ -82,11 +88,15 @@ class Scheduler {
   int32_t MakeRoom(const Sequence& sequence, int32_t rows, AppendList* appends);
   Sequence* YoungestIdleAfter(const Sequence& sequence) const;
   void Preempt(Sequence* sequence);
+  // Fewer rows where they need logit rows each and `later` further sequences of the step need one.
+  int32_t FitLogitRows(const Sequence& sequence, int32_t rows, int32_t later,
+                       const PlanHeader& header) const;
+  void StartSlot(const Sequence& sequence, StepPlan* plan) const;
   void WriteRows(Sequence* sequence, int32_t rows, StepPlan* plan);
   void FinishPlan(const AppendList& appends, StepPlan* plan);
   Status CheckResult(const PlannedRows& planned, const SequenceResult& result) const;
   void Apply(const PlannedRows& planned, const SequenceResult& result,
-             std::vector<TokenEvent>* events);
+             std::span<const LogprobRecord> logprobs, std::vector<TokenEvent>* events);
   void CountRound(int32_t drafted, int32_t accepted);
   void Free(const Sequence& sequence);
 
@@ -102,6 +112,12 @@ class Scheduler {
   uint64_t next_arrival_ = 0;
   int64_t next_step_ = 0;
   EngineStats stats_;
+
+  // Draft length of the greedy sequences in the step being planned. Sampled ones always draft K: with a seed, which
+  // positions were drafted decides which draws are used, so their length must not depend on the neighbours.
+  DraftPolicy drafts_;
+  int32_t step_drafts_ = 0;
+  bool step_proposes_ = false;
 
   // Reused by every step.
   std::vector<PlannedRows> planned_;

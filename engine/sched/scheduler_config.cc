@@ -49,6 +49,10 @@ Status SchedulerConfig::Validate() const {
   FIRESTEEL_RETURN_IF_ERROR(
       CheckAtLeast("max-batched-tokens", max_batched_tokens, draft_length + 1));
   FIRESTEEL_RETURN_IF_ERROR(CheckAtLeast("rows per step", limits.max_rows, draft_length + 1));
+  // A verify block needs one per row, a last prefill chunk one.
+  FIRESTEEL_RETURN_IF_ERROR(
+      CheckAtLeast("logit rows per step", limits.max_logit_rows,
+                   Min(limits.max_sequences * (draft_length + 1), limits.max_rows)));
   FIRESTEEL_RETURN_IF_ERROR(CheckAtLeast("cache lookahead", cache.lookahead_tokens, 0));
   if (cache.groups.size() != num_blocks.size()) {
     return InvalidArgument("the model has " + std::to_string(cache.groups.size()) +

@@ -22,6 +22,40 @@ Sequence::Sequence(Request request, uint64_t arrival, int32_t max_output)
   tokens_.reserve(tokens_.size() + static_cast<size_t>(Min(max_output, kReservedOutput)));
 }
 
+SlotSampling Sequence::DeviceSampling() const {
+  SlotSampling s;
+  s.seed = sampling_.seed;
+  s.temperature = sampling_.temperature;
+  s.top_p = sampling_.top_p;
+  s.min_p = sampling_.min_p;
+  s.top_k = sampling_.top_k;
+  s.presence_penalty = sampling_.presence_penalty;
+  s.frequency_penalty = sampling_.frequency_penalty;
+  s.repetition_penalty = sampling_.repetition_penalty;
+  s.logprobs = sampling_.logprobs;
+  s.prompt_logprobs = sampling_.prompt_logprobs;
+  s.prompt_length = prompt_length_;
+  s.min_tokens = sampling_.min_tokens;
+  s.num_bias = static_cast<int32_t>(sampling_.logit_bias.size());
+  s.num_bad_words = static_cast<int32_t>(sampling_.bad_words.size());
+  s.num_stops = sampling_.min_tokens > 0 ? static_cast<int32_t>(stop_tokens_.size()) : 0;
+  return s;
+}
+
+void Sequence::WriteRules(SamplingRules* rules) const {
+  size_t i = 0;
+  for (const auto& [token, bias] : sampling_.logit_bias) {
+    rules->bias_token[i] = token;
+    rules->bias[i++] = bias;
+  }
+  int32_t end = 0;
+  for (size_t w = 0; w < sampling_.bad_words.size(); ++w) {
+    for (const int32_t token : sampling_.bad_words[w]) rules->bad_token[end++] = token;
+    rules->bad_end[w] = end;
+  }
+  if (sampling_.min_tokens > 0) std::copy(stop_tokens_.begin(), stop_tokens_.end(), rules->stop);
+}
+
 int32_t Sequence::NumDrafts(int32_t draft_length) const {
   return has_drafts_ ? Min(draft_length, remaining()) : 0;
 }

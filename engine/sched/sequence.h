@@ -15,6 +15,7 @@
 #include "engine/api/request.h"
 #include "engine/api/token_event.h"
 #include "engine/plan/ids.h"
+#include "kernels/ops/slot_sampling.h"
 
 namespace firesteel {
 
@@ -44,7 +45,19 @@ class Sequence {
   int32_t inflight() const { return inflight_; }
   bool retiring() const { return retiring_; }
 
+  // The rows of the prompt must be scored: its log-probabilities are asked for and not all reported.
+  bool ScoresPrompt() const {
+    return sampling_.prompt_logprobs >= 0 && prompt_scored_ < prompt_length_;
+  }
+  int32_t prompt_scored() const { return prompt_scored_; }  // prompt positions reported, the first one included
+  void ReportPromptUpTo(int32_t position) { prompt_scored_ = position; }
+
+  // What the ranks are told when the slot starts.
+  SlotSampling DeviceSampling() const;
+  void WriteRules(SamplingRules* rules) const;
+
   // Drafts to verify in the next decode step.
+  bool greedy() const { return sampling().temperature == 0.0F; }
   int32_t NumDrafts(int32_t draft_length) const;
   // Whether a step that emits should leave drafts behind: it emits at least one token, and then one must remain.
   bool ShouldPropose(int32_t draft_length) const { return draft_length > 0 && remaining() > 1; }
@@ -87,6 +100,7 @@ class Sequence {
   std::vector<int32_t> tokens_;
   int32_t computed_ = 0;
   int32_t prompt_high_water_ = 0;  // prompt positions computed at least once, or found in the cache
+  int32_t prompt_scored_ = 1;  // the first position has no log-probability
   SequencePhase phase_ = SequencePhase::kPrefill;
   bool has_drafts_ = false;  // the device holds drafts for the next round
   SlotId slot_;

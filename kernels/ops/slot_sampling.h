@@ -13,8 +13,8 @@ inline constexpr int32_t kMaxBadWords = 64;
 inline constexpr int32_t kMaxBadWordTokens = 256;  // of all bad words of one request
 inline constexpr int32_t kMaxBadWordLength = 32;
 inline constexpr int32_t kMaxMaskedStops = 64;
-// Newest known tokens kept per slot, by position modulo this. Rows of a verify block are written before the first of them
-// is judged, so this must hold a block besides the longest bad word.
+// Newest known tokens kept per slot, by position modulo this. Rows of a verify block are written before the first of
+// them is judged, so this must hold a block besides the longest bad word.
 inline constexpr int32_t kRecentTokens = 64;
 
 // The defaults are a greedy request without rules.

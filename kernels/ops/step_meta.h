@@ -21,8 +21,8 @@ struct SlotTables {
   float* draft_probs;       // [slots, draft_length, vocab] what each proposal was drawn from; unused by greedy slots
   SlotSampling* sampling;   // [slots]
   SamplingRules* rules;     // [slots] entries counted in `sampling`; the rest is undefined
-  // [slots, vocab] of slots whose sampling counts tokens, undefined for others. Prompt tokens enter as their rows are run,
-  // output tokens as they are emitted; a rejected draft never does.
+  // [slots, vocab] of slots whose sampling counts tokens, undefined for others. Prompt tokens enter as their rows are
+  // run, output tokens as they are emitted; a rejected draft never does.
   uint8_t* prompt_seen;     // 1: the token is in the prompt
   int32_t* output_count;    // times the token was emitted
   int32_t* recent_tokens;   // [slots, kRecentTokens] the token at a position; kept for slots with bad words

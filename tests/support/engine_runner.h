@@ -17,6 +17,8 @@ struct RunRequest {
 struct RunOutput {
   std::vector<int32_t> tokens;
   std::vector<int32_t> accepted_per_step;
+  std::vector<TokenLogprobs> logprobs;
+  std::vector<TokenLogprobs> prompt_logprobs;  // from position 1 on
   FinishReason finish = FinishReason::kNone;
 };
 

@@ -33,7 +33,7 @@ TargetOut RankHarness::RunRows(int32_t slot, std::span<const int32_t> tokens, in
   const RankInfo& info = state_->info();
   if (start == 0) {
     header.num_new_slots = 1;
-    plan_.new_slots()[0] = PlanNewSlot{slot, 0, 0.0F, 1.0F, 0};
+    plan_.new_slots()[0] = PlanNewSlot{slot, 0, -1, {}};
     // Slots used by a test are few: each takes the next run of blocks, enough for every position.
     for (size_t g = 0; g < info.cache.groups.size(); ++g) {
       const int32_t needed = CeilDiv(info.model.max_model_len + info.cache.lookahead_tokens,

@@ -67,7 +67,7 @@ RankInfo ToyRankInfo() {
       {.name = "window", .block_tokens = 2, .bytes_per_block = 16, .retained_tokens = 5}};
   info.cache.lookahead_tokens = 4;
   info.num_blocks = {80, 80};
-  info.limits = {.max_sequences = 4, .max_rows = 48, .max_appends = 256};
+  info.limits = {.max_sequences = 4, .max_rows = 48, .max_appends = 256, .max_logit_rows = 20};
   info.draft_length = 3;
   return info;
 }
@@ -95,7 +95,8 @@ ScriptedRank::ScriptedRank(ScriptedRankOptions options) : options_(std::move(opt
   FIRESTEEL_CHECK(found, "the toy model reads its context from a group that retains everything");
 }
 
-Status ScriptedRank::RunStep(const StepPlan& plan, std::span<SequenceResult> results) {
+Status ScriptedRank::RunStep(const StepPlan& plan, std::span<SequenceResult> results,
+                             std::span<LogprobRecord> logprobs) {
   if (options_.before_step) FIRESTEEL_RETURN_IF_ERROR(options_.before_step(plan));
   FIRESTEEL_RETURN_IF_ERROR(plan.Validate());
   FIRESTEEL_RETURN_IF_ERROR(CheckShape(plan));
@@ -107,6 +108,8 @@ Status ScriptedRank::RunStep(const StepPlan& plan, std::span<SequenceResult> res
   }
   for (size_t i = 0; i < static_cast<size_t>(plan.header().num_sequences); ++i) {
     FIRESTEEL_RETURN_IF_ERROR(RunSequence(plan, plan.sequences()[i], &results[i]));
+    if (plan.header().wants_logprobs == 0) continue;
+    FIRESTEEL_RETURN_IF_ERROR(ScoreRows(plan, plan.sequences()[i], results[i], logprobs));
   }
   return Status::Ok();
 }
@@ -117,7 +120,7 @@ Status ScriptedRank::CheckShape(const StepPlan& plan) const {
   const int32_t block = options_.info.draft_length + 1;
   if (plan.header().num_sequences == 0) return Internal("a step runs no sequence");
   if (shape.sequences > limits.max_sequences || shape.rows > limits.max_rows ||
-      shape.logit_rows > shape.sequences * block || shape.logit_rows > shape.rows) {
+      plan.header().num_logit_rows > limits.max_logit_rows || shape.logit_rows > shape.rows) {
     return Internal("shape " + Str(shape.sequences) + "/" + Str(shape.rows) + "/" +
                     Str(shape.logit_rows) + " exceeds the limits");
   }
@@ -151,7 +154,7 @@ Status ScriptedRank::ApplyNewSlots(const StepPlan& plan) {
     slot = Slot{};
     slot.live = true;
     slot.length = start.length;
-    slot.seed = start.seed;
+    slot.seed = start.sampling.seed;
   }
   return Status::Ok();
 }
@@ -227,7 +230,9 @@ Status ScriptedRank::CheckSequence(const PlanSequence& sequence) const {
       return Internal(where + "prefills from " + Str(sequence.start) + ", is at " +
                       Str(slot.length));
     }
-    if (sequence.num_logit_rows > 1) return Internal(where + "a prefill emits one row at most");
+    if (sequence.num_logit_rows > 1 && sequence.num_logit_rows != sequence.num_rows) {
+      return Internal(where + "a prefill needs logits of one row or of all");
+    }
   } else {
     if (!slot.has_anchor) return Internal(where + "decodes without an anchor");
     if (sequence.num_drafts > static_cast<int32_t>(slot.drafts.size())) {
@@ -339,7 +344,7 @@ Status ScriptedRank::RunSequence(const StepPlan& plan, const PlanSequence& seque
   if (!decode) {
     for (const int32_t token : rows) state = PushToken(state, token);
     slot.length += sequence.num_rows;
-    if (sequence.num_logit_rows == 0) return Status::Ok();
+    if (sequence.num_logit_rows == 0 || sequence.next_token >= 0) return Status::Ok();
     result->tokens[result->num_tokens++] = NextToken(state, vocab_size);
   } else {
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -355,6 +360,32 @@ Status ScriptedRank::RunSequence(const StepPlan& plan, const PlanSequence& seque
   slot.anchor = result->tokens[result->num_tokens - 1];
   slot.drafts.clear();
   if (sequence.propose != 0) Propose(&slot, PushToken(state, slot.anchor));
+  return Status::Ok();
+}
+
+Status ScriptedRank::ScoreRows(const StepPlan& plan, const PlanSequence& sequence,
+                               const SequenceResult& result,
+                               std::span<LogprobRecord> logprobs) const {
+  const int32_t rows = sequence.num_logit_rows;
+  const bool decode = sequence.num_drafts >= 0;
+  for (int32_t i = 0; i < rows; ++i) {
+    const int32_t behind = sequence.first_row + sequence.num_rows - rows + i + 1;
+    int32_t token;
+    if (decode) {
+      if (i == result.num_tokens) break;
+      token = result.tokens[i];
+    } else if (i + 1 < rows) {
+      token = plan.tokens()[static_cast<size_t>(behind)];
+    } else {
+      token = sequence.next_token >= 0 ? sequence.next_token : result.tokens[0];
+    }
+    const auto at = static_cast<size_t>(sequence.first_logit_row + i);
+    if (at >= logprobs.size())
+      return Internal("there is no room for logit row " + Str(sequence.first_logit_row + i));
+    logprobs[at] = LogprobRecord{};
+    logprobs[at].token = token;
+    logprobs[at].logprob = -1.0F - static_cast<float>(token);
+  }
   return Status::Ok();
 }
 

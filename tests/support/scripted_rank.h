@@ -46,7 +46,8 @@ class ScriptedRank final : public RankExecutor {
   explicit ScriptedRank(ScriptedRankOptions options);
 
   const RankInfo& info() const override { return options_.info; }
-  Status RunStep(const StepPlan& plan, std::span<SequenceResult> results) override;
+  Status RunStep(const StepPlan& plan, std::span<SequenceResult> results,
+                 std::span<LogprobRecord> logprobs) override;
 
  private:
   struct Cell {
@@ -79,6 +80,9 @@ class ScriptedRank final : public RankExecutor {
   Status ReadContext(int32_t slot, uint64_t* state, uint64_t* prefix) const;
   Status WriteCell(int32_t slot, const Cell& cell);
   Status RunSequence(const StepPlan& plan, const PlanSequence& sequence, SequenceResult* result);
+  // Records that name the token of each logit row; the log-probability is minus its successor.
+  Status ScoreRows(const StepPlan& plan, const PlanSequence& sequence,
+                   const SequenceResult& result, std::span<LogprobRecord> logprobs) const;
   void Propose(Slot* slot, uint64_t state) const;
   Cell& CellAt(Group& group, size_t index, int32_t slot, int32_t position) const;
   int32_t BlockTokens(size_t group) const { return options_.info.cache.groups[group].block_tokens; }

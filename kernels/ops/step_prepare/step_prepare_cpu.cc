@@ -68,10 +68,10 @@ void PrepareRow(const StepPrepareArgs& a, int32_t row, int32_t slot, int32_t pos
     if (c.ratio == 0) continue;
     const int32_t visible = VisibleEntries(position, c.ratio);
     c.visible[row] = visible;
-    c.entry_row[row] = (position + 1) % c.ratio != 0
-                           ? -1
-                           : PhysicalRow(a.slots, a.context_group, slot, visible - 1,
-                                         c.entries_per_block);
+    c.entry_row[row] =
+        (position + 1) % c.ratio != 0
+            ? -1
+            : PhysicalRow(a.slots, a.context_group, slot, visible - 1, c.entries_per_block);
     if (c.all.width == 0) continue;
     int32_t* entries = c.all.index + int64_t{row} * c.all.width;
     for (int32_t j = 0; j < visible; ++j) {

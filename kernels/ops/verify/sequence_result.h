@@ -19,8 +19,8 @@ struct SequenceResult {
 };
 static_assert(std::is_trivially_copyable_v<SequenceResult>);
 
-// One record per logit row, written only for sequences that asked. Logarithms of the softmax of the raw logits: before any
-// rule, penalty or temperature.
+// One record per logit row, written only for sequences that asked. Logarithms of the softmax of the raw logits: before
+// any rule, penalty or temperature.
 struct LogprobRecord {
   int32_t token;    // emitted by this row, or the known next token of a prompt row
   float logprob;    // of `token`

@@ -1,7 +1,7 @@
 // Host definition of what the target samples from: the rules of a slot applied to one row of logits.
 //
-// Order: bad words and the stop tokens below min_tokens are masked; logit bias is added; repetition, then frequency and
-// presence penalties are taken; temperature; softmax; min-p; top-k; top-p. Each cut works on what the cut before it left,
+// Order: bad words and the stop tokens below min_tokens are masked; logit bias is added; repetition, then frequency
+// and presence penalties are taken; temperature; softmax; min-p; top-k; top-p. Each cut works on what the cut before it left,
 // so top-p is a share of the mass that survived min-p and top-k. Ties go to the lower token.
 #pragma once
 
@@ -18,8 +18,8 @@ struct RowScratch {
   int32_t* order;   // [vocab]
 };
 
-// ruled = logits after every rule that precedes the temperature. `position` is the row's own: the token it predicts comes
-// behind it. REQUIRES: the slot's recent tokens reach up to `position`.
+// ruled = logits after every rule that precedes the temperature. `position` is the row's own: the token it predicts
+// comes behind it. REQUIRES: the slot's recent tokens reach up to `position`.
 void ApplyRules(const SlotTables& slots, int32_t slot, int32_t position, const float* logits,
                 float* ruled);
 

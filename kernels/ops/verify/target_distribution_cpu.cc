@@ -38,8 +38,8 @@ void ApplyPenalties(const SlotTables& slots, int32_t slot, float* ruled) {
     if ((seen[t] == 0 && count[t] == 0) || ruled[t] == kMasked) continue;
     float logit = ruled[t];
     if (sampling.repetition_penalty != 1.0F) {
-      logit = logit > 0.0F ? logit / sampling.repetition_penalty
-                           : logit * sampling.repetition_penalty;
+      logit =
+          logit > 0.0F ? logit / sampling.repetition_penalty : logit * sampling.repetition_penalty;
     }
     if (count[t] > 0) {
       logit -= sampling.frequency_penalty * static_cast<float>(count[t]);
@@ -114,8 +114,7 @@ void RecordLogprobs(const float* logits, int32_t vocab, int32_t token, int32_t n
   std::copy_n(logits, vocab, scratch);
   // The best token's share of the sum is 1, which would swallow the rest of a sure distribution.
   scratch[best] = kMasked;
-  const double log_sum =
-      std::log1p(static_cast<double>(ExpShifted(scratch, vocab, logits[best])));
+  const double log_sum = std::log1p(static_cast<double>(ExpShifted(scratch, vocab, logits[best])));
   const auto logprob = [&](int32_t t) {
     return static_cast<float>(static_cast<double>(logits[t]) - static_cast<double>(logits[best]) -
                               log_sum);

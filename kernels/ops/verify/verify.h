@@ -8,8 +8,8 @@
 // (target_distribution.h); q needs none of them. Emitted tokens are counted one by one, so a row's penalties know the
 // drafts that were accepted before it in the same block. Every draw is keyed by (seed, absolute position, purpose).
 //
-// A scored prompt chunk has a logit row per row. Those before the judged ones only get a LogprobRecord of the known token
-// that follows; when next_token is known too, nothing is judged.
+// A scored prompt chunk has a logit row per row. Those before the judged ones only get a LogprobRecord of the known
+// token that follows; when next_token is known too, nothing is judged.
 #pragma once
 
 #include <cstdint>

@@ -27,8 +27,8 @@ int32_t SampleRow(const VerifyArgs& a, const JudgedRow& row, const float* ruled,
   const int64_t position = int64_t{row.position} + 1;  // of the token that is chosen
   TargetDistribution(sampling, ruled, vocab, s);
   if (row.draft < 0) return DrawIndex(s.p, vocab, sampling.seed, position, DrawPurpose::kTarget);
-  const float* q = a.slots.draft_probs +
-                   (int64_t{row.slot} * a.slots.draft_length + row.draft_index) * vocab;
+  const float* q =
+      a.slots.draft_probs + (int64_t{row.slot} * a.slots.draft_length + row.draft_index) * vocab;
   const float u = DrawUniform(sampling.seed, position, DrawPurpose::kAccept);
   if (u * q[row.draft] < s.p[row.draft]) {
     *accepted = true;

@@ -64,7 +64,7 @@ class LoggedEngine {
       FIRESTEEL_CHECK(ran.ok(), ran.ToString());
       Record(plan, &logs);
       const auto count = static_cast<size_t>(plan.header().num_sequences);
-      const Status applied = scheduler_->OnResult(std::span(results).first(count), &events);
+      const Status applied = scheduler_->OnResult(std::span(results).first(count), {}, &events);
       FIRESTEEL_CHECK(applied.ok(), applied.ToString());
     }
     for (const TokenEvent& e : events) {

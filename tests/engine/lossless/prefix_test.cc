@@ -88,7 +88,6 @@ TEST_CASE("a prefix hit gives the text and the acceptance of a cold run", "[pref
       INFO(drafter << ", " << CacheDtypeName(cache));
       const bool all = drafter == "dspark" && cache == CacheDtype::kFp32;
       const Runs runs = RunTwice({.drafter = drafter, .cache = cache}, Requests(all ? 16 : 3));
-      CHECK(runs.first_hits == 0);  // they start together, when nothing is cached
       CHECK(Same(runs.first, runs.second));
     }
   }

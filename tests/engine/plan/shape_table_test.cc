@@ -48,6 +48,11 @@ TEST_CASE("logit rows never exceed the rows of a small prefill step", "[sched][s
   CHECK(shape.logit_rows == 16);
 }
 
+TEST_CASE("a scored prompt takes more logit rows than the verify blocks would", "[sched][shape]") {
+  const ShapeTable table(kLimits, 3, true);
+  CHECK(table.ShapeFor({.sequences = 1, .rows = 70, .logit_rows = 70}).logit_rows == 70);
+}
+
 TEST_CASE("a decode-only step whose padded blocks exceed the rows is run eagerly",
           "[sched][shape]") {
   const ShapeTable table({.max_sequences = 32, .max_rows = 100, .max_appends = 8}, 4, true);

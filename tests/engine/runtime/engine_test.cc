@@ -261,11 +261,12 @@ TEST_CASE("an engine destroyed while requests run uses and ends its executor on 
       trace_->destroyed = true;
     }
     const RankInfo& info() const override { return rank_.info(); }
-    Status RunStep(const StepPlan& plan, std::span<SequenceResult> results) override {
+    Status RunStep(const StepPlan& plan, std::span<SequenceResult> results,
+                   std::span<LogprobRecord> logprobs) override {
       Visit();
       ++trace_->steps;
       trace_->steps.notify_all();
-      return rank_.RunStep(plan, results);
+      return rank_.RunStep(plan, results, logprobs);
     }
 
    private:

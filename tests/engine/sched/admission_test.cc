@@ -37,6 +37,37 @@ TEST_CASE("a prompt token outside the vocabulary is refused by place and value",
   CHECK(Names(status, "token 2 is " + std::to_string(request.prompt[2])));
 }
 
+TEST_CASE("tokens of sampling options outside the vocabulary are refused", "[sched][admission]") {
+  const SchedulerConfig config = ToyConfig(ToyRankInfo());
+  Request bias = ToyRequest(1, 3, 5);
+  bias.sampling.logit_bias = {{50, 1.0F}};
+  CHECK(Names(CheckRequest(config, bias), "logit_bias has token 50"));
+  Request bad_words = ToyRequest(1, 3, 5);
+  bad_words.sampling.bad_words = {{1, -1}};
+  CHECK(Names(CheckRequest(config, bad_words), "bad_words has token -1"));
+  Request stops = ToyRequest(1, 3, 5);
+  stops.sampling.min_tokens = 2;
+  stops.stop_tokens = {77};
+  CHECK(Names(CheckRequest(config, stops), "stop_tokens has token 77"));
+}
+
+TEST_CASE("rules that may forbid the whole vocabulary are refused", "[sched][admission]") {
+  const SchedulerConfig config = ToyConfig(ToyRankInfo());
+  Request request = ToyRequest(1, 3, 5);
+  for (int32_t t = 0; t < 49; ++t) request.sampling.bad_words.push_back({t});
+  CHECK(CheckRequest(config, request).ok());
+  request.sampling.min_tokens = 1;
+  request.stop_tokens = {49};
+  CHECK(Names(CheckRequest(config, request), "forbid 50 tokens"));
+}
+
+TEST_CASE("a config with fewer logit rows than its verify blocks need is refused",
+          "[sched][admission]") {
+  SchedulerConfig config = ToyConfig(ToyRankInfo());
+  config.limits.max_logit_rows = 15;
+  CHECK(Names(config.Validate(), "logit rows per step is 15, needs at least 16"));
+}
+
 TEST_CASE("a request that the pool could not hold even alone is refused", "[sched][admission]") {
   RankInfo info = ToyRankInfo();
   info.num_blocks = {6, 80};  // 24 context positions, 4 of them ahead

@@ -53,6 +53,7 @@ class SchedulerHarness {
   SchedulerHarness(const SchedulerConfig& config, ScriptedRankOptions rank)
       : scheduler_(config), rank_(std::move(rank)), plan_(config.limits) {
     results_.resize(static_cast<size_t>(config.limits.max_sequences));
+    logprobs_.resize(static_cast<size_t>(config.limits.max_logit_rows));
   }
 
   Scheduler& scheduler() { return scheduler_; }
@@ -78,11 +79,12 @@ class SchedulerHarness {
   }
 
   void Finish() {
-    const Status ran = rank_.RunStep(plan_, results_);
+    const Status ran = rank_.RunStep(plan_, results_, logprobs_);
     INFO(ran.ToString());
     REQUIRE(ran.ok());
     const auto count = static_cast<size_t>(plan_.header().num_sequences);
-    const Status applied = scheduler_.OnResult(std::span(results_).first(count), &events_);
+    const Status applied =
+        scheduler_.OnResult(std::span(results_).first(count), logprobs_, &events_);
     INFO(applied.ToString());
     REQUIRE(applied.ok());
     Collect();
@@ -123,6 +125,7 @@ class SchedulerHarness {
   ScriptedRank rank_;
   StepPlan plan_;
   std::vector<SequenceResult> results_;
+  std::vector<LogprobRecord> logprobs_;
   std::vector<TokenEvent> events_;
   std::map<uint64_t, Received> received_;
 };

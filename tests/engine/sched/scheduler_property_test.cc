@@ -51,6 +51,8 @@ Scenario RandomScenario(Dice* dice) {
     info.cache.groups.push_back(group);
   }
   info.limits.max_rows = info.draft_length + 1 + dice->Roll(0, 40);
+  info.limits.max_logit_rows =
+      info.limits.max_sequences * (info.draft_length + 1) + dice->Roll(0, 8);
   info.limits.max_appends = dice->Chance(70) ? 400 : 1;
   scenario.rank.draft_accuracy = dice->Roll(0, 4) * 0.25;
   scenario.rank.draft_seed = static_cast<uint64_t>(dice->Roll(1, 1000));
@@ -94,6 +96,8 @@ class RequestMaker {
     request.sampling.seed = static_cast<uint64_t>(dice_->Roll(0, 1 << 20));
     request.sampling.temperature = 0.0F;
     request.sampling.max_tokens = dice_->Roll(1, 50);
+    if (dice_->Chance(15)) request.sampling.logprobs = 0;
+    if (dice_->Chance(10)) request.sampling.prompt_logprobs = 0;
     texts_.push_back(request.prompt);
     const ToyOutput output =
         ToyContinuation(request, info_.model.vocab_size, info_.model.max_model_len);
@@ -117,6 +121,30 @@ struct Totals {
   int64_t resumed_hits = 0;  // scenarios with preemptions and hits
 };
 
+// One log-probability per output token and per prompt token but the first, each of the right token.
+void CheckLogprobs(const Request& request, const Received& received) {
+  std::vector<int32_t> prompt;
+  for (const TokenEvent& event : received.events) {
+    CHECK(event.logprobs.size() == (request.sampling.logprobs < 0 ? 0 : event.tokens.size()));
+    for (size_t i = 0; i < event.logprobs.size(); ++i) {
+      CHECK(event.logprobs[i].token == event.tokens[i]);
+      CHECK(event.logprobs[i].logprob == -1.0F - static_cast<float>(event.tokens[i]));
+    }
+    if (event.prompt_logprobs.empty()) continue;
+    CHECK(event.prompt_logprobs_start == static_cast<int32_t>(prompt.size()) + 1);
+    for (const TokenLogprobs& scored : event.prompt_logprobs) {
+      prompt.push_back(scored.token);
+      CHECK(scored.logprob == -1.0F - static_cast<float>(scored.token));
+    }
+  }
+  std::vector<int32_t> wanted(request.prompt.begin() + 1, request.prompt.end());
+  if (request.sampling.prompt_logprobs < 0) wanted.clear();
+  if (received.finish == FinishReason::kAborted) {
+    wanted.resize(std::min(wanted.size(), prompt.size()));
+  }
+  CHECK(prompt == wanted);
+}
+
 void CheckOutputs(SchedulerHarness* harness, const std::map<uint64_t, Request>& requests,
                   const RankInfo& info, Totals* totals) {
   int64_t tokens = 0;
@@ -126,6 +154,7 @@ void CheckOutputs(SchedulerHarness* harness, const std::map<uint64_t, Request>& 
     const Received& received = harness->received(id);
     const ToyOutput expected =
         ToyContinuation(request, info.model.vocab_size, info.model.max_model_len);
+    CheckLogprobs(request, received);
     tokens += static_cast<int64_t>(received.tokens.size());
     for (const TokenEvent& event : received.events) {
       accepted += event.accepted;

@@ -257,7 +257,7 @@ TEST_CASE("a result for another slot is reported as an error", "[sched][schedule
   REQUIRE(scheduler.Submit(ToyRequest(1, 6, 20)).ok());
   REQUIRE(scheduler.Plan(&plan));
   const std::vector<SequenceResult> results = {{.slot = 3, .num_tokens = 1}};
-  CHECK(scheduler.OnResult(results, &events).code() == StatusCode::kInternal);
+  CHECK(scheduler.OnResult(results, {}, &events).code() == StatusCode::kInternal);
   CHECK(events.empty());
 }
 

@@ -1,6 +1,7 @@
 // Slot tables with owned storage and two cache groups: 0 "context" and 1 "window".
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -27,9 +28,11 @@ class SlotState {
         last_token(N(s.slots), 0),
         draft_tokens(N(s.slots * s.draft_length), 0),
         draft_probs(N(s.slots * s.draft_length * s.vocab), 0.0F),
-        temperature(N(s.slots), 0.0F),
-        top_p(N(s.slots), 1.0F),
-        seed(N(s.slots), 0),
+        sampling(N(s.slots)),
+        rules(N(s.slots)),
+        prompt_seen(N(s.slots * s.vocab), kPoisonSeen),
+        output_count(N(s.slots * s.vocab), kPoisonCount),
+        recent_tokens(N(s.slots * kRecentTokens), -1),
         context_table(N(s.slots * s.max_blocks), -1),
         window_table(N(s.slots * s.max_blocks), -1),
         shape_(s) {}
@@ -42,9 +45,11 @@ class SlotState {
     t.last_token = last_token.data();
     t.draft_tokens = draft_tokens.data();
     t.draft_probs = draft_probs.data();
-    t.temperature = temperature.data();
-    t.top_p = top_p.data();
-    t.seed = seed.data();
+    t.sampling = sampling.data();
+    t.rules = rules.data();
+    t.prompt_seen = prompt_seen.data();
+    t.output_count = output_count.data();
+    t.recent_tokens = recent_tokens.data();
     t.block_table[kContextGroup] = context_table.data();
     t.block_table[kWindowGroup] = window_table.data();
     t.max_blocks[kContextGroup] = t.max_blocks[kWindowGroup] = shape_.max_blocks;
@@ -60,9 +65,28 @@ class SlotState {
     return &draft_probs[N((slot * shape_.draft_length + column) * shape_.vocab)];
   }
 
+  // Puts a slot's counts to zero, as a start does for a request with penalties.
+  void ClearCounts(int32_t slot) {
+    std::fill_n(&prompt_seen[N(slot * shape_.vocab)], shape_.vocab, uint8_t{0});
+    std::fill_n(&output_count[N(slot * shape_.vocab)], shape_.vocab, 0);
+  }
+  int32_t& OutputCount(int32_t slot, int32_t token) {
+    return output_count[N(slot * shape_.vocab + token)];
+  }
+  uint8_t& PromptSeen(int32_t slot, int32_t token) {
+    return prompt_seen[N(slot * shape_.vocab + token)];
+  }
+
+  // The counts of a slot that does not count hold these; whoever reads them gets a wrong answer.
+  static constexpr uint8_t kPoisonSeen = 1;
+  static constexpr int32_t kPoisonCount = 1 << 20;
+
   std::vector<int32_t> length, last_token, draft_tokens;
-  std::vector<float> draft_probs, temperature, top_p;
-  std::vector<uint64_t> seed;
+  std::vector<float> draft_probs;
+  std::vector<SlotSampling> sampling;
+  std::vector<SamplingRules> rules;
+  std::vector<uint8_t> prompt_seen;
+  std::vector<int32_t> output_count, recent_tokens;
   std::vector<int32_t> context_table, window_table;
 
  private:
@@ -81,17 +105,19 @@ class SequenceState {
         num_drafts(N(count), -1),
         first_logit_row(N(count), 0),
         num_logit_rows(N(count), 0),
-        propose(N(count), 0) {}
+        propose(N(count), 0),
+        next_token(N(count), -1) {}
   SequenceState(const SequenceState&) = delete;
   SequenceState& operator=(const SequenceState&) = delete;
 
   SequenceMeta meta() {
-    return {slot.data(),       first_row.data(),       num_rows.data(),       start.data(),
-            num_drafts.data(), first_logit_row.data(), num_logit_rows.data(), propose.data()};
+    return {slot.data(),           first_row.data(),  num_rows.data(),
+            start.data(),          num_drafts.data(), first_logit_row.data(),
+            num_logit_rows.data(), propose.data(),    next_token.data()};
   }
 
   std::vector<int32_t> slot, first_row, num_rows, start, num_drafts, first_logit_row,
-      num_logit_rows, propose;
+      num_logit_rows, propose, next_token;
 
  private:
   static size_t N(int32_t count) { return static_cast<size_t>(count); }

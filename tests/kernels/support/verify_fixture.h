@@ -22,6 +22,8 @@ class VerifyFixture {
         slots({.slots = sequences_in, .draft_length = draft_length_in, .vocab = vocab_in}),
         sequences(sequences_in + kPadding),
         results(static_cast<size_t>(sequences_in + kPadding)) {
+    logprobs.resize(static_cast<size_t>(sequences_in * (draft_length_in + 17)));
+    for (LogprobRecord& r : logprobs) r.token = r.num_top = -99;
     for (SequenceResult& r : results) r.slot = r.num_tokens = r.accepted = r.drafted = -99;
   }
   static constexpr int32_t kPadding = 2;
@@ -36,6 +38,14 @@ class VerifyFixture {
                   const std::vector<std::vector<float>>& rows) {
     Add(slot, start, count, -1, rows);
   }
+  // The same with a logit row per row: `tokens` are the chunk's, `next` the one behind it or -1.
+  void AddScoredPrefill(int32_t slot, int32_t start, const std::vector<int32_t>& tokens,
+                        const std::vector<std::vector<float>>& rows, int32_t next) {
+    const size_t i = static_cast<size_t>(added_);
+    Add(slot, start, static_cast<int32_t>(tokens.size()), -1, rows);
+    sequences.next_token[i] = next;
+    std::copy(tokens.begin(), tokens.end(), row_token.end() - static_cast<int64_t>(tokens.size()));
+  }
   void SetDraft(int32_t slot, int32_t column, int32_t token, const std::vector<float>& q) {
     slots.draft_tokens[static_cast<size_t>(slot * draft_length + column)] = token;
     std::copy(q.begin(), q.end(), slots.Probs(slot, column));
@@ -44,8 +54,10 @@ class VerifyFixture {
     VerifyArgs a{};
     a.logits = logits.data();
     a.sequences = sequences.meta();
+    a.row_token = row_token.data();
     a.slots = slots.tables();
     a.results = results.data();
+    a.logprobs = logprobs.data();
     a.live_sequences = &added_;
     a.padded_sequences = num_sequences + kPadding;
     cpu.device().kernels().verify(cpu.stream(), a);
@@ -61,6 +73,8 @@ class VerifyFixture {
   SlotState slots;
   SequenceState sequences;
   std::vector<SequenceResult> results;
+  std::vector<LogprobRecord> logprobs;
+  std::vector<int32_t> row_token;  // poison but for scored chunks
   std::vector<float> logits;
 
  private:
@@ -68,6 +82,8 @@ class VerifyFixture {
            const std::vector<std::vector<float>>& rows) {
     const size_t i = static_cast<size_t>(added_++);
     sequences.slot[i] = slot;
+    sequences.first_row[i] = static_cast<int32_t>(row_token.size());
+    row_token.insert(row_token.end(), static_cast<size_t>(num_rows), -99);
     sequences.start[i] = start;
     sequences.num_rows[i] = num_rows;
     sequences.num_drafts[i] = drafts;

@@ -36,8 +36,8 @@ class Markov {
         slot{2, 0, 3, -1, -1},
         chain(N(kPadded * (kBlock + 1)), 1 << 28),
         position(N(kPadded * kBlock), 0) {
-    slots.temperature = {0.7F, 0.0F, 0.0F, 0.0F};
-    slots.seed = {5, 6, 7, 8};
+    slots.sampling[0].temperature = 0.7F;
+    for (size_t s = 0; s < 4; ++s) slots.sampling[s].seed = 5 + s;
     slots.draft_tokens.assign(slots.draft_tokens.size(), -99);
     for (int32_t i = 0; i < 3 * kBlock * kVocab; ++i) base[N(i)] = random.Uniform(-3.0F, 3.0F);
     for (int32_t i = 0; i < 3; ++i) {

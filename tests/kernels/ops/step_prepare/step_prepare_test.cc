@@ -38,6 +38,7 @@ class Prepared {
   Prepared()
       : slots({.slots = 4,
                .draft_length = 3,
+               .vocab = 600,
                .max_blocks = 8,
                .context_tokens = kContextBlock,
                .window_tokens = kWindowBlock}),
@@ -79,6 +80,7 @@ class Prepared {
       plan.header.num_logit_rows += s.num_logit_rows;
     }
     plan.tokens.resize(N(kPaddedRows), kGarbage);
+    plan.header.num_rules = static_cast<int32_t>(rules.size());
     StepPrepareArgs a{};
     std::vector<std::byte> blob(4096);
     const auto put = [&](int64_t at, const void* data, size_t bytes) {
@@ -92,6 +94,8 @@ class Prepared {
     a.sequences_offset =
         put(2048, plan.sequences.data(), plan.sequences.size() * sizeof(PlanSequence));
     a.tokens_offset = put(3072, plan.tokens.data(), plan.tokens.size() * sizeof(int32_t));
+    blob.resize(4096 + rules.size() * sizeof(SamplingRules));
+    a.rules_offset = put(4096, rules.data(), rules.size() * sizeof(SamplingRules));
     a.plan = blob.data();
     a.slots = slots.tables();
     a.live = &live;
@@ -170,6 +174,7 @@ class Prepared {
     for (int32_t i = first_logit_row; i < kPaddedLogits; ++i) CHECK(logit_rows[N(i)] == 0);
   }
 
+  std::vector<SamplingRules> rules;  // of the plan
   SlotState slots;
   RowState rows;
   SequenceState sequences;
@@ -253,15 +258,21 @@ TEST_CASE("a new slot forgets its former blocks and takes the plan's settings",
   const std::vector<int32_t> other(p.slots.window_table.begin() + 16,
                                    p.slots.window_table.begin() + 24);
   Plan plan;
-  plan.new_slots = {{1, 4, 0.75F, 0.9F, 0x123456789abcULL}};
+  SlotSampling sampling;
+  sampling.temperature = 0.75F;
+  sampling.top_p = 0.9F;
+  sampling.top_k = 40;
+  sampling.seed = 0x123456789abcULL;
+  plan.new_slots = {{1, 4, -1, sampling}};
   plan.appends = {{kWindowGroup, 1, 0, 77}, {kWindowGroup, 1, 1, 78}, {kContextGroup, 1, 0, 33}};
   plan.sequences = {{1, 0, 3, 4, -1, 0, 1, 0}};
   plan.tokens = {5, 6, 7};
   p.Run(cpu, plan);
   CHECK(p.slots.length[1] == 4);
-  CHECK(p.slots.temperature[1] == 0.75F);
-  CHECK(p.slots.top_p[1] == 0.9F);
-  CHECK(p.slots.seed[1] == 0x123456789abcULL);
+  CHECK(p.slots.sampling[1].temperature == 0.75F);
+  CHECK(p.slots.sampling[1].top_p == 0.9F);
+  CHECK(p.slots.sampling[1].top_k == 40);
+  CHECK(p.slots.sampling[1].seed == 0x123456789abcULL);
   CHECK(p.slots.window_table[8] == 77);
   CHECK(p.slots.window_table[9] == 78);
   CHECK(p.slots.context_table[8] == 33);
@@ -271,6 +282,96 @@ TEST_CASE("a new slot forgets its former blocks and takes the plan's settings",
                              p.slots.window_table.begin() + 24) == other);
   CHECK(p.slots.length[2] == 11);
   for (int32_t i = 0; i < 3; ++i) p.CheckRow(i, 1, 4 + i, 5 + i, 0);
+}
+
+SlotSampling Penalties(int32_t prompt_length) {
+  SlotSampling sampling;
+  sampling.presence_penalty = 1.0F;
+  sampling.prompt_length = prompt_length;
+  return sampling;
+}
+
+TEST_CASE("known tokens are counted once each, for any chunks", "[sampling][counts]") {
+  CpuFixture cpu(1);
+  // A sequence that was preempted after four output tokens: five prompt tokens, then those.
+  const std::vector<int32_t> known = {7, 3, 7, 9, 2, 3, 5, 5, 11};
+  for (const int32_t chunk : {1, 2, 4, 9}) {
+    INFO("chunk " << chunk);
+    Prepared p;
+    p.MapBlocks(1, 8);
+    for (int32_t start = 0; start < 9; start += chunk) {
+      const int32_t rows = std::min(chunk, 9 - start);
+      Plan plan;
+      if (start == 0) {
+        plan.new_slots = {{1, 0, -1, Penalties(5)}};
+        for (int32_t i = 0; i < 8; ++i) plan.appends.push_back({kWindowGroup, 1, i, 10 + i});
+        for (int32_t i = 0; i < 8; ++i) plan.appends.push_back({kContextGroup, 1, i, 20 + i});
+      }
+      plan.sequences = {{1, 0, rows, start, -1, 0, 0, 0}};
+      plan.tokens.assign(known.begin() + start, known.begin() + start + rows);
+      p.slots.length[1] = start;
+      p.Run(cpu, plan);
+    }
+    for (int32_t t = 0; t < 20; ++t) {
+      INFO("token " << t);
+      CHECK(p.slots.PromptSeen(1, t) == std::count(known.begin(), known.begin() + 5, t) > 0);
+      CHECK(p.slots.OutputCount(1, t) == std::count(known.begin() + 5, known.end(), t));
+    }
+    // Nobody else's counts were touched.
+    CHECK(p.slots.OutputCount(0, 7) == SlotState::kPoisonCount);
+    CHECK(p.slots.OutputCount(2, 7) == SlotState::kPoisonCount);
+  }
+}
+
+TEST_CASE("neither decode rows nor rows that are committed already are counted",
+          "[sampling][counts]") {
+  CpuFixture cpu(1);
+  Prepared p;
+  p.MapBlocks(1, 8);
+  p.MapBlocks(2, 8);
+  for (const int32_t slot : {1, 2}) {
+    p.slots.sampling[N(slot)] = Penalties(2);
+    p.slots.ClearCounts(slot);
+  }
+  p.slots.length = {0, 9, 6, 0};
+  p.slots.last_token[1] = 42;
+  p.slots.draft_tokens = {0, 0, 0, 7, 8, 9, 0, 0, 0, 0, 0, 0};
+  Plan plan;
+  plan.sequences = {{1, 0, 3, 0, 2, 0, 3, 1}, {2, 3, 4, 4, -1, 0, 0, 0}};
+  plan.tokens = {0, 0, 0, 31, 32, 33, 34};  // positions 4 and 5 were run before
+  p.Run(cpu, plan);
+  for (const int32_t t : {42, 7, 8, 9}) CHECK(p.slots.OutputCount(1, t) == 0);
+  for (const int32_t t : {31, 32}) CHECK(p.slots.OutputCount(2, t) == 0);
+  for (const int32_t t : {33, 34}) CHECK(p.slots.OutputCount(2, t) == 1);
+}
+
+TEST_CASE("a slot with bad words keeps its newest tokens by position", "[sampling][counts]") {
+  CpuFixture cpu(1);
+  Prepared p;
+  p.MapBlocks(0, 8);
+  p.MapBlocks(1, 8);
+  p.rules.resize(2);
+  p.rules[1].bad_end[0] = 2;
+  p.rules[1].bad_token[0] = 17;
+  SlotSampling sampling;
+  sampling.num_bad_words = 1;
+  p.slots.length = {9, 9, 0, 0};
+  p.slots.sampling[1] = sampling;
+  p.slots.last_token = {41, 42, 0, 0};
+  p.slots.draft_tokens = {4, 5, 6, 7, 8, 9, 0, 0, 0, 0, 0, 0};
+  Plan plan;
+  plan.new_slots = {{3, 0, 1, sampling}};
+  plan.sequences = {{0, 0, 2, 0, 1, 0, 2, 0}, {1, 2, 3, 0, 2, 2, 3, 0}};
+  p.Run(cpu, plan);
+  CHECK(p.slots.rules[3].bad_end[0] == 2);
+  CHECK(p.slots.rules[3].bad_token[0] == 17);
+  const auto recent = [&](int32_t slot, int32_t position) {
+    return p.slots.recent_tokens[N(slot * kRecentTokens + position % kRecentTokens)];
+  };
+  CHECK(recent(1, 9) == 42);
+  CHECK(recent(1, 10) == 7);
+  CHECK(recent(1, 11) == 8);
+  CHECK(recent(0, 9) == -1);
 }
 
 TEST_CASE("an append can unmap a block that has left the window", "[ops][step_prepare]") {

@@ -62,9 +62,9 @@ Counts Sample(const std::vector<std::vector<float>>& logits,
     for (int32_t s = 0; s < kPerStep; ++s) {
       const uint64_t seed = static_cast<uint64_t>(step * kPerStep + s) * 7919;
       const int32_t start = 10 + s % 50;
-      f.slots.seed[N(s)] = seed;
-      f.slots.temperature[N(s)] = kTemperature;
-      f.slots.top_p[N(s)] = top_p;
+      f.slots.sampling[N(s)].seed = seed;
+      f.slots.sampling[N(s)].temperature = kTemperature;
+      f.slots.sampling[N(s)].top_p = top_p;
       for (int32_t k = 0; draft && k < kDrafts; ++k) {
         f.SetDraft(s, k,
                    DrawIndex(q[N(k)].data(), kVocab, seed, start + k + 1, DrawPurpose::kDraft),
@@ -163,9 +163,9 @@ TEST_CASE("a tiny top-p is greedy and its ties go to the lower token", "[ops][ve
   tie[3] = tie[6] = 1.0F;
   VerifyFixture f(50, 1, kVocab);
   for (int32_t s = 0; s < 50; ++s) {
-    f.slots.seed[N(s)] = static_cast<uint64_t>(s);
-    f.slots.temperature[N(s)] = 1.0F;
-    f.slots.top_p[N(s)] = 1e-6F;
+    f.slots.sampling[N(s)].seed = static_cast<uint64_t>(s);
+    f.slots.sampling[N(s)].temperature = 1.0F;
+    f.slots.sampling[N(s)].top_p = 1e-6F;
     f.AddDecode(s, 5, {tie}, 0);
   }
   f.Run(cpu);
@@ -195,8 +195,8 @@ TEST_CASE("a draft that the target excludes is never accepted", "[ops][verify]")
   std::vector<float> sure(kVocab, -200.0F);
   sure[2] = 0.0F;
   for (int32_t s = 0; s < 200; ++s) {
-    f.slots.seed[N(s)] = static_cast<uint64_t>(s);
-    f.slots.temperature[N(s)] = 1.0F;
+    f.slots.sampling[N(s)].seed = static_cast<uint64_t>(s);
+    f.slots.sampling[N(s)].temperature = 1.0F;
     f.SetDraft(s, 0, 5, std::vector<float>(kVocab, 0.125F));
     f.AddDecode(s, 5, {sure, sure}, 1);
   }
@@ -209,9 +209,9 @@ TEST_CASE("a sampled sequence emits the same in any slot and any batch", "[ops][
   TestRandom random(130);
   constexpr int32_t kCount = 12;
   const auto add = [&](VerifyFixture& f, int32_t slot, int32_t which) {
-    f.slots.seed[N(slot)] = static_cast<uint64_t>(which + 1);
-    f.slots.temperature[N(slot)] = kTemperature;
-    f.slots.top_p[N(slot)] = which % 2 == 0 ? 1.0F : 0.9F;
+    f.slots.sampling[N(slot)].seed = static_cast<uint64_t>(which + 1);
+    f.slots.sampling[N(slot)].temperature = kTemperature;
+    f.slots.sampling[N(slot)].top_p = which % 2 == 0 ? 1.0F : 0.9F;
     for (int32_t k = 0; k < kDrafts; ++k) {
       f.SetDraft(slot, k, (which + 3 * k) % 6, Proposals()[N(k)]);
     }
@@ -235,7 +235,7 @@ TEST_CASE("a sampled sequence emits the same in any slot and any batch", "[ops][
 TEST_CASE("greedy and sampled sequences share a step", "[ops][verify]") {
   CpuFixture cpu(1);
   VerifyFixture f(2, kDrafts, kVocab);
-  f.slots.temperature[1] = 0.5F;
+  f.slots.sampling[1].temperature = 0.5F;
   f.SetDraft(0, 0, 2, {});
   f.SetDraft(0, 1, 0, {});
   f.SetDraft(1, 0, 1, Proposals()[0]);
