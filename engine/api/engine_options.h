@@ -11,8 +11,8 @@ namespace firesteel {
 enum class DeviceKind { kCpu, kCuda };
 enum class CacheDtype { kFp32, kBf16, kFp8 };
 
-const char* DeviceKindName(DeviceKind kind);    // "cpu", "cuda"
-const char* CacheDtypeName(CacheDtype dtype);   // "fp32", "bf16", "fp8"
+const char* DeviceKindName(DeviceKind kind);   // "cpu", "cuda"
+const char* CacheDtypeName(CacheDtype dtype);  // "fp32", "bf16", "fp8"
 Result<DeviceKind> ParseDeviceKind(const std::string& text);
 Result<CacheDtype> ParseCacheDtype(const std::string& text);
 
@@ -25,15 +25,17 @@ struct EngineOptions {
   std::string drafter = "dspark";  // "dspark" or "none"
   int32_t draft_length = kDraftLengthFromCheckpoint;
   CacheDtype cache_dtype = CacheDtype::kFp32;
-  int32_t threads = 0;              // CPU workers; 0: one per core the process may use
-  int32_t max_sequences = 16;       // sequences that run at the same time (slots)
-  int32_t max_batched_tokens = 512; // target rows in one step
-  int32_t prefill_chunk = 256;      // prompt rows of one sequence in one step
-  int32_t max_model_len = 0;        // positions; 0: the checkpoint's max_position_embeddings
-  int64_t cache_tokens = 0;         // capacity of the context cache; 0: max_sequences full-length sequences or 1 GiB
-  int32_t max_queue = 256;          // requests waiting for a slot; more are refused
-  bool prefix_cache = true;         // share the caches of equal prompt beginnings; false: recompute them
-  bool graphs = true;               // replay captured steps; false: run every step eagerly
+  int32_t threads = 0;               // CPU workers; 0: one per core the process may use
+  int32_t max_sequences = 16;        // sequences that run at the same time (slots)
+  int32_t max_batched_tokens = 512;  // target rows in one step
+  int32_t prefill_chunk = 256;       // prompt rows of one sequence in one step
+  int32_t max_model_len = 0;         // positions; 0: the checkpoint's max_position_embeddings
+  // Capacity of the context cache; 0: max_sequences full-length sequences or 1 GiB. When one sequence of the
+  // checkpoint's length does not fit and max_model_len is 0, the length limit is lowered to what fits.
+  int64_t cache_tokens = 0;
+  int32_t max_queue = 256;   // requests waiting for a slot; more are refused
+  bool prefix_cache = true;  // share the caches of equal prompt beginnings; false: recompute them
+  bool graphs = true;        // replay captured steps; false: run every step eagerly
 
   Status Validate() const;
 };

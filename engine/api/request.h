@@ -10,9 +10,10 @@
 namespace firesteel {
 
 struct Request {
-  RequestId id;                      // unique among live requests
-  std::vector<int32_t> prompt;       // at least one id, each in [0, vocab)
-  std::vector<int32_t> stop_tokens;  // end tokens; the engine stops after emitting one (unless ignore_eos)
+  RequestId id;                 // unique among live requests
+  std::vector<int32_t> prompt;  // at least one id, each in [0, vocab)
+  std::vector<int32_t>
+      stop_tokens;  // end tokens; the engine stops after emitting one (unless ignore_eos)
   SamplingParams sampling;
 };
 

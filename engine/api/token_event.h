@@ -41,8 +41,9 @@ struct TokenEvent {
   int32_t prompt_logprobs_start = 0;
   // True for a speculative round (a decode step); false for the step whose prompt rows gave the first token.
   bool is_round = false;
-  int32_t drafted = 0;   // drafts verified in this round
-  int32_t accepted = 0;  // drafts accepted and emitted: min(accepted by the verifier, tokens.size())
+  int32_t drafted = 0;  // drafts verified in this round
+  int32_t accepted =
+      0;  // drafts accepted and emitted: min(accepted by the verifier, tokens.size())
   FinishReason finish = FinishReason::kNone;
   Status error;
 };

@@ -68,6 +68,18 @@ Result<MemoryPlan> PlanMemory(const EngineOptions& options, const TargetModel& t
           ? CeilDiv<int64_t>(options.cache_tokens, kContextBlockTokens)
           : DefaultContextBlocks(options, m.positions,
                                  context_bytes + cached_windows * window_bytes);
+  // One sequence of full length must fit alone; a smaller cache shortens what a sequence may become.
+  const int64_t longest = context_blocks * kContextBlockTokens - m.cache.lookahead_tokens;
+  if (longest < m.max_model_len) {
+    if (options.max_model_len != 0 || longest < 1) {
+      return InvalidArgument("cache-tokens is " + std::to_string(options.cache_tokens) +
+                             ", one sequence of max-model-len " + std::to_string(m.max_model_len) +
+                             " needs " +
+                             std::to_string(m.max_model_len + m.cache.lookahead_tokens));
+    }
+    m.max_model_len = static_cast<int32_t>(longest);
+    m.positions = m.max_model_len + m.cache.lookahead_tokens;
+  }
   // What every slot needs at once for its window and look-ahead, and what one step of prefill rows adds.
   const int64_t window_per_slot =
       CeilDiv(spec.window_tokens + m.cache.lookahead_tokens, kWindowBlockTokens) + 2;

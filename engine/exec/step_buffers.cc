@@ -37,8 +37,8 @@ void StepBuffers::CarveSlots(DeviceArena& arena, const StepBufferSizes& sizes) {
   for (size_t g = 0; g < sizes.block_tokens.size(); ++g) {
     slots.block_tokens[g] = sizes.block_tokens[g];
     slots.max_blocks[g] = CeilDiv(sizes.positions, sizes.block_tokens[g]);
-    slots.block_table[g] = arena.Carve<int32_t>("slots.block_table." + std::to_string(g),
-                                                n * slots.max_blocks[g]);
+    slots.block_table[g] =
+        arena.Carve<int32_t>("slots.block_table." + std::to_string(g), n * slots.max_blocks[g]);
   }
 }
 
@@ -51,9 +51,9 @@ void StepBuffers::CarveRows(DeviceArena& arena, const StepBufferSizes& sizes) {
   meta_.live = arena.Carve<LiveCounts>("step.live", 1);
   meta_.rows = {ints("row_slot", rows), ints("row_position", rows), ints("row_token", rows),
                 ints("row_sequence", rows), ints("row_window", rows)};
-  meta_.sequences = {ints("seq_slot", sequences),       ints("seq_first_row", sequences),
-                     ints("seq_num_rows", sequences),   ints("seq_start", sequences),
-                     ints("seq_num_drafts", sequences), ints("seq_first_logit_row", sequences),
+  meta_.sequences = {ints("seq_slot", sequences),           ints("seq_first_row", sequences),
+                     ints("seq_num_rows", sequences),       ints("seq_start", sequences),
+                     ints("seq_num_drafts", sequences),     ints("seq_first_logit_row", sequences),
                      ints("seq_num_logit_rows", sequences), ints("seq_propose", sequences),
                      ints("seq_next_token", sequences)};
   meta_.logit_rows = ints("logit_rows", sizes.step.logit_rows);
@@ -64,8 +64,7 @@ void StepBuffers::CarveRows(DeviceArena& arena, const StepBufferSizes& sizes) {
   for (size_t i = 0; i < sizes.compress_ratios.size(); ++i) {
     CompressorMeta& c = meta_.compressors[i];
     c.ratio = sizes.compress_ratios[i];
-    c.entries_per_block =
-        sizes.block_tokens[static_cast<size_t>(sizes.context_group)] / c.ratio;
+    c.entries_per_block = sizes.block_tokens[static_cast<size_t>(sizes.context_group)] / c.ratio;
     c.entry_row = ints("entry_row", rows);
     c.visible = ints("visible", rows);
     if (!sizes.list_all_entries[i]) continue;

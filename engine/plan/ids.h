@@ -14,10 +14,11 @@ struct StrongId {
   constexpr bool valid() const { return value != Rep(-1); }
 };
 
-using SlotId = StrongId<struct SlotIdTag, int32_t>;         // dense row in every per-sequence device table
-using BlockId = StrongId<struct BlockIdTag, int32_t>;       // block of one cache group's pool
-using StepId = StrongId<struct StepIdTag, int64_t>;         // 0, 1, 2, ... per engine
-using RequestId = StrongId<struct RequestIdTag, uint64_t>;  // chosen by the submitter, unique while live
+using SlotId = StrongId<struct SlotIdTag, int32_t>;  // dense row in every per-sequence device table
+using BlockId = StrongId<struct BlockIdTag, int32_t>;  // block of one cache group's pool
+using StepId = StrongId<struct StepIdTag, int64_t>;    // 0, 1, 2, ... per engine
+using RequestId =
+    StrongId<struct RequestIdTag, uint64_t>;  // chosen by the submitter, unique while live
 
 }  // namespace firesteel
 

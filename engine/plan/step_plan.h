@@ -23,7 +23,8 @@ struct PlanLimits {
   int32_t max_sequences = 0;  // sequences in one step == slots
   int32_t max_rows = 0;       // target rows in one step
   int32_t max_appends = 0;    // block table writes in one step
-  int32_t max_logit_rows = 0;  // rows that may reach the LM head; prompt scoring takes what verification leaves
+  int32_t max_logit_rows =
+      0;  // rows that may reach the LM head; prompt scoring takes what verification leaves
 };
 
 class StepPlan {
@@ -44,7 +45,7 @@ class StepPlan {
   std::span<PlanNewSlot> new_slots();
   std::span<PlanAppend> appends();
   std::span<PlanSequence> sequences();
-  std::span<int32_t> tokens();  // [max_rows], indexed by target row; decode rows are not read
+  std::span<int32_t> tokens();       // [max_rows], indexed by target row; decode rows are not read
   std::span<SamplingRules> rules();  // [max_sequences], of new slots that have any
   std::span<const PlanNewSlot> new_slots() const;
   std::span<const PlanAppend> appends() const;

@@ -252,9 +252,8 @@ void Scheduler::WriteRows(Sequence* sequence, int32_t rows, StepPlan* plan) {
       .first_logit_row = planned.first_logit_row,
       .num_logit_rows = planned.num_logit_rows,
       .propose = planned.propose ? 1 : 0,
-      .next_token = scores && !planned.emits
-                        ? known[static_cast<size_t>(sequence->computed() + rows)]
-                        : -1};
+      .next_token =
+          scores && !planned.emits ? known[static_cast<size_t>(sequence->computed() + rows)] : -1};
   if (scores || (planned.emits && sequence->sampling().logprobs >= 0)) header.wants_logprobs = 1;
   if (!decode) {
     for (int32_t i = 0; i < rows; ++i) {
@@ -311,6 +310,7 @@ Status Scheduler::CheckResult(const PlannedRows& planned, const SequenceResult& 
   const bool decode = planned.num_drafts >= 0;
   const int32_t max_accepted = decode ? planned.num_drafts : 0;
   const int32_t num_tokens = planned.emits ? result.accepted + 1 : 0;
+  if (result.slot == slot && result.not_finite != 0 && planned.emits) return Status::Ok();
   if (result.slot == slot && result.accepted >= 0 && result.accepted <= max_accepted &&
       result.num_tokens == num_tokens) {
     return Status::Ok();
@@ -321,11 +321,25 @@ Status Scheduler::CheckResult(const PlannedRows& planned, const SequenceResult& 
                   " accepted and " + std::to_string(result.num_tokens) + " tokens");
 }
 
+void Scheduler::FailSequence(Sequence* sequence, std::vector<TokenEvent>* events) {
+  if (!sequence->retiring()) {
+    TokenEvent event;
+    event.id = sequence->id();
+    event.finish = FinishReason::kError;
+    event.error = Internal("the model's logits after " + std::to_string(sequence->known()) +
+                           " tokens are not finite; the checkpoint or its numerics are broken");
+    events->push_back(std::move(event));
+    sequence->Retire();
+  }
+  if (sequence->inflight() == 0) Free(*sequence);
+}
+
 void Scheduler::Apply(const PlannedRows& planned, const SequenceResult& result,
                       std::span<const LogprobRecord> logprobs, std::vector<TokenEvent>* events) {
   Sequence& sequence = *planned.sequence;
   const bool decode = planned.num_drafts >= 0;
   sequence.OnStepDone();
+  if (result.not_finite != 0) return FailSequence(&sequence, events);
   if (decode) {
     sequence.CommitDecode(result.accepted);
   } else {

@@ -97,6 +97,8 @@ class Scheduler {
   Status CheckResult(const PlannedRows& planned, const SequenceResult& result) const;
   void Apply(const PlannedRows& planned, const SequenceResult& result,
              std::span<const LogprobRecord> logprobs, std::vector<TokenEvent>* events);
+  // Ends a sequence whose logits cannot be used; the engine and its other sequences go on.
+  void FailSequence(Sequence* sequence, std::vector<TokenEvent>* events);
   void CountRound(int32_t drafted, int32_t accepted);
   void Free(const Sequence& sequence);
 

@@ -17,7 +17,7 @@ struct SchedulerConfig {
   std::vector<int32_t> num_blocks;  // [groups] pool capacities
   PlanLimits limits;
   int32_t draft_length = 0;  // K: drafts per round at most
-  StepCosts costs;           // measured when the draft length is chosen automatically; else empty: always K
+  StepCosts costs;  // measured when the draft length is chosen automatically; else empty: always K
   int32_t vocab_size = 0;
   int32_t max_model_len = 0;  // prompt + output positions
 

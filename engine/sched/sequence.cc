@@ -25,7 +25,7 @@ Sequence::Sequence(Request request, uint64_t arrival, int32_t max_output)
 SlotSampling Sequence::DeviceSampling() const {
   SlotSampling s;
   s.seed = sampling_.seed;
-  s.temperature = sampling_.temperature;
+  s.temperature = sampling_.greedy() ? 0.0F : sampling_.temperature;
   s.top_p = sampling_.top_p;
   s.min_p = sampling_.min_p;
   s.top_k = sampling_.top_k;

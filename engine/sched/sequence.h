@@ -49,7 +49,9 @@ class Sequence {
   bool ScoresPrompt() const {
     return sampling_.prompt_logprobs >= 0 && prompt_scored_ < prompt_length_;
   }
-  int32_t prompt_scored() const { return prompt_scored_; }  // prompt positions reported, the first one included
+  int32_t prompt_scored() const {
+    return prompt_scored_;
+  }  // prompt positions reported, the first one included
   void ReportPromptUpTo(int32_t position) { prompt_scored_ = position; }
 
   // What the ranks are told when the slot starts.
@@ -57,7 +59,7 @@ class Sequence {
   void WriteRules(SamplingRules* rules) const;
 
   // Drafts to verify in the next decode step.
-  bool greedy() const { return sampling().temperature == 0.0F; }
+  bool greedy() const { return sampling_.greedy(); }
   int32_t NumDrafts(int32_t draft_length) const;
   // Whether a step that emits should leave drafts behind: it emits at least one token, and then one must remain.
   bool ShouldPropose(int32_t draft_length) const { return draft_length > 0 && remaining() > 1; }
@@ -100,7 +102,7 @@ class Sequence {
   std::vector<int32_t> tokens_;
   int32_t computed_ = 0;
   int32_t prompt_high_water_ = 0;  // prompt positions computed at least once, or found in the cache
-  int32_t prompt_scored_ = 1;  // the first position has no log-probability
+  int32_t prompt_scored_ = 1;      // the first position has no log-probability
   SequencePhase phase_ = SequencePhase::kPrefill;
   bool has_drafts_ = false;  // the device holds drafts for the next round
   SlotId slot_;

@@ -259,7 +259,11 @@ Status Checkpoint::AddShards(const std::string& directory, const std::string& in
   for (auto& [file_name, promised] : shards) {
     const std::string path = (std::filesystem::path(directory) / file_name).string();
     const size_t first_tensor = tensors_.size();
-    FIRESTEEL_RETURN_IF_ERROR(AddFile(path));
+    const Status added = AddFile(path);
+    if (added.code() == StatusCode::kNotFound) {
+      return NotFound(added.message() + "; " + index_path + " names this shard");
+    }
+    FIRESTEEL_RETURN_IF_ERROR(added);
     for (size_t i = first_tensor; i < tensors_.size(); ++i) {
       const auto found = promised.find(tensors_[i].name);
       if (found == promised.end()) {

@@ -18,7 +18,8 @@ class WeightPlacer {
 
   // The returned memory lives as long as the arena and the checkpoint mapping.
   const void* Place(const std::string& name, std::span<const std::byte> data, int32_t alignment) {
-    const bool aligned = reinterpret_cast<uintptr_t>(data.data()) % static_cast<size_t>(alignment) == 0;
+    const bool aligned =
+        reinterpret_cast<uintptr_t>(data.data()) % static_cast<size_t>(alignment) == 0;
     if (device_.reads_host_memory() && aligned) return data.data();
     return Copy(name, data.data(), static_cast<int64_t>(data.size()));
   }

@@ -11,10 +11,10 @@ namespace firesteel {
 
 }  // namespace firesteel
 
-#define FIRESTEEL_CHECK(condition, message)                                        \
-  do {                                                                             \
-    if (!(condition)) [[unlikely]]                                                 \
-      ::firesteel::CheckFailed(__FILE__, __LINE__, #condition, (message));         \
+#define FIRESTEEL_CHECK(condition, message)                                \
+  do {                                                                     \
+    if (!(condition)) [[unlikely]]                                         \
+      ::firesteel::CheckFailed(__FILE__, __LINE__, #condition, (message)); \
   } while (false)
 
 #ifdef NDEBUG

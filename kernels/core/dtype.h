@@ -8,9 +8,9 @@ namespace firesteel {
 enum class DType : uint8_t {
   kF32,
   kBf16,
-  kF8E4M3,   // OCP e4m3fn: 1-4-3, no infinities, 0x7f and 0xff are NaN, largest 448
-  kF8E8M0,   // 2^(byte - 127), 255 is NaN; scales only
-  kF4E2M1x2, // two e2m1 values a byte, low nibble is the even column (safetensors calls it I8)
+  kF8E4M3,    // OCP e4m3fn: 1-4-3, no infinities, 0x7f and 0xff are NaN, largest 448
+  kF8E8M0,    // 2^(byte - 127), 255 is NaN; scales only
+  kF4E2M1x2,  // two e2m1 values a byte, low nibble is the even column (safetensors calls it I8)
   kI32,
   kI64,
 };

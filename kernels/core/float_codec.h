@@ -77,7 +77,8 @@ FIRESTEEL_HOST_DEVICE inline uint8_t FloatToE4M3(float x) {
 
 FIRESTEEL_HOST_DEVICE inline float E2M1ToFloat(uint8_t nibble) {
   const uint32_t sign = static_cast<uint32_t>(nibble & 8U) << 28;
-  return BitsFloat(FloatBits(BitsFloat(static_cast<uint32_t>(nibble & 7U) << 22) * 0x1p126F) | sign);
+  return BitsFloat(FloatBits(BitsFloat(static_cast<uint32_t>(nibble & 7U) << 22) * 0x1p126F) |
+                   sign);
 }
 
 // The ue8m0 exponent byte of the smallest power of two s with amax / s <= limit, for amax > 0 (Open Compute MX rule

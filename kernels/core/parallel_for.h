@@ -67,7 +67,8 @@ class WorkerPool {
   // Claims and runs chunks of job `generation` until none is left.
   void RunChunks(uint32_t generation, int worker);
 
-  std::vector<std::unique_ptr<WorkerScratch>> scratch_;  // one per worker, constant after construction
+  std::vector<std::unique_ptr<WorkerScratch>>
+      scratch_;  // one per worker, constant after construction
   std::vector<std::thread> threads_;
 
   // The current job. A ticket is (generation << 32 | next chunk). A worker may read the fields while the caller is

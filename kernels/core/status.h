@@ -64,7 +64,7 @@ Status Internal(std::string message);
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
   Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor)
     FIRESTEEL_CHECK(!status_.ok(), "a Result built from a Status needs an error");
   }
@@ -96,10 +96,10 @@ class [[nodiscard]] Result {
 
 }  // namespace firesteel
 
-#define FIRESTEEL_RETURN_IF_ERROR(expr)                     \
-  do {                                                      \
-    ::firesteel::Status firesteel_status_ = (expr);         \
-    if (!firesteel_status_.ok()) return firesteel_status_;  \
+#define FIRESTEEL_RETURN_IF_ERROR(expr)                    \
+  do {                                                     \
+    ::firesteel::Status firesteel_status_ = (expr);        \
+    if (!firesteel_status_.ok()) return firesteel_status_; \
   } while (false)
 
 #define FIRESTEEL_CONCAT_INNER(a, b) a##b

@@ -89,6 +89,8 @@ Result<std::unique_ptr<Graph>> CpuStream::EndCapture() {
   return std::unique_ptr<Graph>(std::move(tape_));
 }
 
-std::unique_ptr<Device> CreateCpuDevice(int threads) { return std::make_unique<CpuDevice>(threads); }
+std::unique_ptr<Device> CreateCpuDevice(int threads) {
+  return std::make_unique<CpuDevice>(threads);
+}
 
 }  // namespace firesteel

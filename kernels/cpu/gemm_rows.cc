@@ -15,7 +15,8 @@ HWY_BEFORE_NAMESPACE();
 namespace firesteel::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr int64_t kGroup = 32;  // columns between two looks at a scale; every scale tile is a multiple of it
+constexpr int64_t kGroup =
+    32;  // columns between two looks at a scale; every scale tile is a multiple of it
 constexpr int kTileOutputs = 4;
 
 using FloatTag = hn::ScalableTag<float>;
@@ -120,9 +121,9 @@ class Fp4Loader {
     const auto table = hn::Load(d8, reinterpret_cast<const uint8_t*>(kDoubled));
     const auto pairs = hn::LoadU(d8, packed);
     const auto even = hn::And(pairs, hn::Set(d8, uint8_t{15}));
-    const auto odd = hn::BitCast(
-        d8, hn::And(hn::ShiftRight<4>(hn::BitCast(hn::Full128<uint16_t>(), pairs)),
-                    hn::Set(hn::Full128<uint16_t>(), uint16_t{0x0f0f})));
+    const auto odd =
+        hn::BitCast(d8, hn::And(hn::ShiftRight<4>(hn::BitCast(hn::Full128<uint16_t>(), pairs)),
+                                hn::Set(hn::Full128<uint16_t>(), uint16_t{0x0f0f})));
     uint8_t* out = reinterpret_cast<uint8_t*>(codes_[c]);
     hn::Store(hn::TableLookupBytes(table, hn::InterleaveLower(d8, even, odd)), d8, out);
     hn::Store(hn::TableLookupBytes(table, hn::InterleaveUpper(d8, even, odd)), d8, out + 16);
@@ -250,9 +251,7 @@ void GemmRowsImpl(const Weight& w, const float* const* x, float* const* y, int64
   switch (w.dtype) {
     case DType::kF32:
       return Range(
-          [&](int64_t o) {
-            return F32Loader(static_cast<const float*>(w.data) + o * w.in, w.in);
-          },
+          [&](int64_t o) { return F32Loader(static_cast<const float*>(w.data) + o * w.in, w.in); },
           x, y, rows, o_begin, o_end, w.in, nullptr);
     case DType::kBf16:
       return Range([&](int64_t o) { return Bf16Loader(w, o); }, x, y, rows, o_begin, o_end, w.in,
@@ -290,7 +289,8 @@ void GemmRows(const Weight& weight, const float* const* x, float* const* y, int6
 }
 
 int64_t GemmGrain(const Weight& weight, int64_t rows) {
-  const int64_t outputs = kMinMultipliesPerWorker / (Max<int64_t>(weight.in, 1) * Max<int64_t>(rows, 1));
+  const int64_t outputs =
+      kMinMultipliesPerWorker / (Max<int64_t>(weight.in, 1) * Max<int64_t>(rows, 1));
   return RoundUp(Max<int64_t>(outputs, 4), int64_t{4});
 }
 

@@ -42,7 +42,8 @@ float DotImpl(const float* a, const float* b, int64_t count) {
   int64_t i = 0;
   for (; i + 4 * kLanes <= count; i += 4 * kLanes) {
     for (int u = 0; u < 4; ++u) {
-      acc[u] = hn::MulAdd(hn::LoadU(d, a + i + u * kLanes), hn::LoadU(d, b + i + u * kLanes), acc[u]);
+      acc[u] =
+          hn::MulAdd(hn::LoadU(d, a + i + u * kLanes), hn::LoadU(d, b + i + u * kLanes), acc[u]);
     }
   }
   for (; i < count; i += kLanes) {

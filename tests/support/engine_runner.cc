@@ -45,10 +45,10 @@ std::vector<RunOutput> RunRequests(Engine& engine, const std::vector<RunRequest>
       RunOutput& out = outputs[event.id.value - 1];
       out.tokens.insert(out.tokens.end(), event.tokens.begin(), event.tokens.end());
       out.logprobs.insert(out.logprobs.end(), event.logprobs.begin(), event.logprobs.end());
-      FIRESTEEL_CHECK(event.prompt_logprobs.empty() ||
-                          event.prompt_logprobs_start ==
-                              static_cast<int32_t>(out.prompt_logprobs.size()) + 1,
-                      "prompt log-probabilities are out of order");
+      FIRESTEEL_CHECK(
+          event.prompt_logprobs.empty() ||
+              event.prompt_logprobs_start == static_cast<int32_t>(out.prompt_logprobs.size()) + 1,
+          "prompt log-probabilities are out of order");
       out.prompt_logprobs.insert(out.prompt_logprobs.end(), event.prompt_logprobs.begin(),
                                  event.prompt_logprobs.end());
       if (event.is_round) out.accepted_per_step.push_back(event.accepted);

@@ -72,7 +72,8 @@ RankHarness::Pass RankHarness::RunTarget(int32_t slot, std::span<const int32_t> 
   for (int32_t start = 0; start < total; start += step) {
     const int32_t rows = std::min(step, total - start);
     StepShape shape;
-    const TargetOut out = RunRows(slot, tokens.subspan(static_cast<size_t>(start), static_cast<size_t>(rows)), start, &shape);
+    const TargetOut out = RunRows(
+        slot, tokens.subspan(static_cast<size_t>(start), static_cast<size_t>(rows)), start, &shape);
     const int64_t vocab = state_->info().model.vocab_size;
     pass.logits.insert(pass.logits.end(), out.logits, out.logits + rows * vocab);
     const float* features = static_cast<const float*>(out.features.data);
@@ -90,8 +91,8 @@ RankHarness::Proposal RankHarness::Propose(int32_t slot, std::span<const int32_t
   for (int32_t start = 0; start < anchor_position; start += step) {
     const int32_t rows = std::min(step, anchor_position - start);
     StepShape shape;
-    const TargetOut out =
-        RunRows(slot, tokens.subspan(static_cast<size_t>(start), static_cast<size_t>(rows)), start, &shape);
+    const TargetOut out = RunRows(
+        slot, tokens.subspan(static_cast<size_t>(start), static_cast<size_t>(rows)), start, &shape);
     meta.slots.length[slot] = start + rows;
     meta.slots.last_token[slot] = tokens[static_cast<size_t>(start + rows)];
     const bool last = start + rows == anchor_position;

@@ -27,9 +27,9 @@ class RankHarness {
   Pass RunTarget(int32_t slot, std::span<const int32_t> tokens, int32_t chunk);
 
   struct Proposal {
-    std::vector<int32_t> tokens;      // [K]
-    std::vector<float> base_logits;   // [block, vocab]
-    std::vector<float> confidence;    // [K]
+    std::vector<int32_t> tokens;     // [K]
+    std::vector<float> base_logits;  // [block, vocab]
+    std::vector<float> confidence;   // [K]
   };
   // Commits the context [0, anchor_position) of `tokens` to the drafter and proposes from the given anchor token.
   Proposal Propose(int32_t slot, std::span<const int32_t> tokens, int32_t anchor_position,

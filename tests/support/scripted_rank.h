@@ -81,8 +81,8 @@ class ScriptedRank final : public RankExecutor {
   Status WriteCell(int32_t slot, const Cell& cell);
   Status RunSequence(const StepPlan& plan, const PlanSequence& sequence, SequenceResult* result);
   // Records that name the token of each logit row; the log-probability is minus its successor.
-  Status ScoreRows(const StepPlan& plan, const PlanSequence& sequence,
-                   const SequenceResult& result, std::span<LogprobRecord> logprobs) const;
+  Status ScoreRows(const StepPlan& plan, const PlanSequence& sequence, const SequenceResult& result,
+                   std::span<LogprobRecord> logprobs) const;
   void Propose(Slot* slot, uint64_t state) const;
   Cell& CellAt(Group& group, size_t index, int32_t slot, int32_t position) const;
   int32_t BlockTokens(size_t group) const { return options_.info.cache.groups[group].block_tokens; }

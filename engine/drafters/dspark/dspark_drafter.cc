@@ -32,9 +32,9 @@ DsparkDrafter::DsparkDrafter(Device& device, const DeepseekModel& target, Dspark
 }
 
 int64_t DsparkDrafter::window_bytes_per_block(int32_t block_tokens) const {
-  return static_cast<int64_t>(stages_.size()) *
-         KvPageBytes(MainCacheFormat(options_.cache_dtype), config_.head_dim, config_.rope_dim,
-                     block_tokens);
+  return static_cast<int64_t>(stages_.size()) * KvPageBytes(MainCacheFormat(options_.cache_dtype),
+                                                            config_.head_dim, config_.rope_dim,
+                                                            block_tokens);
 }
 
 WeightTraffic DsparkDrafter::weight_traffic() const {
@@ -46,7 +46,8 @@ WeightTraffic DsparkDrafter::weight_traffic() const {
   AddWeightTraffic(weights_.main_proj, &traffic);
   AddWeightTraffic(weights_.head_hyper.fn, &traffic);
   AddWeightTraffic(target_.weights().head, &traffic);
-  for (int32_t k = 0; k < options_.draft_length; ++k) AddWeightTraffic(weights_.markov_w2, &traffic);
+  for (int32_t k = 0; k < options_.draft_length; ++k)
+    AddWeightTraffic(weights_.markov_w2, &traffic);
   return traffic;
 }
 

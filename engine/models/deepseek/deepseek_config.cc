@@ -24,6 +24,11 @@ class FieldReader {
     }
   }
 
+  // The error of a reader of a nested object, which names its place itself.
+  void Adopt(const Status& nested) {
+    if (status_.ok()) status_ = nested;
+  }
+
   int32_t Int(const std::string& field, int64_t low, int64_t high) {
     const json* value = Find(field, "an integer");
     if (value == nullptr) return 0;
@@ -69,7 +74,8 @@ class FieldReader {
     }
     for (const json& item : *value) {
       if (!item.is_number_integer() || item.get<int64_t>() < low || item.get<int64_t>() > high) {
-        Fail(field, item.dump(), std::to_string(low) + ".." + std::to_string(high));
+        Fail(field + "[" + std::to_string(list.size()) + "]", item.dump(),
+             std::to_string(low) + ".." + std::to_string(high));
         return list;
       }
       list.push_back(item.get<int32_t>());
@@ -150,7 +156,7 @@ void ReadYarn(FieldReader& r, const std::string& path, DeepseekConfig* c) {
   c->yarn.original_positions = yarn.Int("original_max_position_embeddings", 1, 1 << 24);
   if (yarn.Present("beta_fast")) c->yarn.beta_fast = yarn.Positive("beta_fast");
   if (yarn.Present("beta_slow")) c->yarn.beta_slow = yarn.Positive("beta_slow");
-  if (!yarn.status().ok()) r.Fail("rope_scaling", yarn.status().message(), "a YaRN scaling");
+  r.Adopt(yarn.status());
 }
 
 void ReadQuantization(FieldReader& r, const std::string& path, DeepseekConfig* c) {
@@ -172,9 +178,7 @@ void ReadQuantization(FieldReader& r, const std::string& path, DeepseekConfig* c
     } else {
       c->fp8_block = block[0];
     }
-    if (!q.status().ok()) {
-      r.Fail("quantization_config", q.status().message(), "fp8 block quantisation");
-    }
+    r.Adopt(q.status());
     c->linear_dtype = DType::kF8E4M3;
     expert = "fp4";  // what a checkpoint with this scheme means when it names no expert type
     if (q.Present("expert_dtype") && object["expert_dtype"].is_string()) {
@@ -206,8 +210,10 @@ void ReadDspark(FieldReader& r, DeepseekConfig* c) {
     d.stages = static_cast<int32_t>(d.target_layers.size());
     if (d.stages == 0) r.Fail("dspark_target_layer_ids", "empty", "a layer per draft stage");
     if (d.experts_per_token > d.experts) {
-      r.Fail("dspark_num_experts_per_tok", std::to_string(d.experts_per_token),
-             "at most " + std::to_string(d.experts));
+      // Named as the file names it.
+      const bool own = r.Present("dspark_num_experts_per_tok");
+      r.Fail(own ? "dspark_num_experts_per_tok" : "num_experts_per_tok",
+             std::to_string(d.experts_per_token), "at most " + std::to_string(d.experts));
     }
   }
   if (static_cast<int32_t>(ratios.size()) != c->layers + d.stages) {
@@ -228,7 +234,8 @@ void ReadDspark(FieldReader& r, DeepseekConfig* c) {
 // Relations between fields that the kernels rely on.
 void CheckRelations(FieldReader& r, const DeepseekConfig& c) {
   const auto multiple = [&](const char* field, int32_t value, int32_t of) {
-    if (value % of != 0) r.Fail(field, std::to_string(value), "a multiple of " + std::to_string(of));
+    if (value % of != 0)
+      r.Fail(field, std::to_string(value), "a multiple of " + std::to_string(of));
   };
   multiple("hidden_size", c.hidden, 32);
   multiple("head_dim", c.head_dim, 16);

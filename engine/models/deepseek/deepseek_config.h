@@ -56,7 +56,7 @@ struct DeepseekConfig {
   float compress_rope_theta = 0.0F;  // layers with one: queries, window and compressed keys alike
   YarnScaling yarn;                  // applies with compress_rope_theta only
   int32_t max_positions = 0;
-  std::vector<int32_t> ratios;  // [layers] 0, 4 or 128
+  std::vector<int32_t> ratios;        // [layers] 0, 4 or 128
   DType linear_dtype = DType::kBf16;  // kF8E4M3 with a quantization_config
   int32_t fp8_block = 128;
   DType expert_dtype = DType::kBf16;  // or kF4E2M1x2

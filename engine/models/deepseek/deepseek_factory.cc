@@ -34,10 +34,12 @@ Result<int32_t> DraftLength(const DeepseekConfig& config, const EngineOptions& o
     return 0;
   }
   if (config.dspark.block == 0) {
-    return Unsupported("drafter 'dspark' needs dspark_block_size in config.json; this checkpoint " 
-                       "has no drafter, use drafter 'none'");
+    return Unsupported(
+        "drafter 'dspark' needs dspark_block_size in config.json; this checkpoint "
+        "has no drafter, use drafter 'none'");
   }
-  if (options.draft_length == kDraftLengthAuto || options.draft_length == kDraftLengthFromCheckpoint) {
+  if (options.draft_length == kDraftLengthAuto ||
+      options.draft_length == kDraftLengthFromCheckpoint) {
     return config.dspark.block;
   }
   if (options.draft_length > config.dspark.block) {
@@ -72,8 +74,8 @@ Status CreateDeepseek(const EngineOptions& options, Device& device, DeviceArena&
   FIRESTEEL_ASSIGN_OR_RETURN(const DeepseekConfig config, ParseDeepseekConfig(model->config));
   FIRESTEEL_RETURN_IF_ERROR(CheckCacheDtype(config, options.cache_dtype));
   FIRESTEEL_ASSIGN_OR_RETURN(const int32_t draft_length, DraftLength(config, options));
-  FIRESTEEL_ASSIGN_OR_RETURN(
-      WeightSet set, WeightSet::Match(*model->checkpoint, ExpectedDeepseekTensors(config)));
+  FIRESTEEL_ASSIGN_OR_RETURN(WeightSet set,
+                             WeightSet::Match(*model->checkpoint, ExpectedDeepseekTensors(config)));
   FIRESTEEL_RETURN_IF_ERROR(CheckTokenTables(config, *model->checkpoint));
 
   WeightPlacer placer(device, arena);

@@ -76,8 +76,8 @@ std::vector<float> RopeFrequencies(const DeepseekConfig& c, bool compressed) {
     const float plain =
         1.0F / static_cast<float>(std::pow(theta, 2.0 * i / static_cast<double>(c.rope_dim)));
     if (yarn) {
-      const float ramp = static_cast<float>(
-          std::clamp((i - low) / std::max(high - low, 1e-3), 0.0, 1.0));
+      const float ramp =
+          static_cast<float>(std::clamp((i - low) / std::max(high - low, 1e-3), 0.0, 1.0));
       frequencies[static_cast<size_t>(i)] = plain / c.yarn.factor * ramp + plain * (1.0F - ramp);
     } else {
       frequencies[static_cast<size_t>(i)] = plain;

@@ -28,19 +28,19 @@ struct LaneRows {
 
 // Activations of a pass, fp32. [rows, ...] with rows the lane's largest padded count.
 struct LaneBuffers {
-  float* streams;      // [rows, streams * hidden]
-  float* mix;          // [rows, (2 + streams) * streams]
-  float* post;         // [rows, streams]
-  float* comb;         // [rows, streams * streams]
-  float* x;            // [rows, hidden] normed sublayer input
-  float* f;            // [rows, hidden] sublayer output
-  float* q_low;        // [rows, q_rank]
-  float* q;            // [rows, heads * head_dim]
-  float* kv;           // [rows, head_dim]
-  float* attn;         // [rows, heads * head_dim]
-  float* o_low;        // [rows, o_groups * o_rank]
-  float* gate_logits;  // [rows, experts]
-  int32_t* expert;     // [rows, top_k]
+  float* streams;        // [rows, streams * hidden]
+  float* mix;            // [rows, (2 + streams) * streams]
+  float* post;           // [rows, streams]
+  float* comb;           // [rows, streams * streams]
+  float* x;              // [rows, hidden] normed sublayer input
+  float* f;              // [rows, hidden] sublayer output
+  float* q_low;          // [rows, q_rank]
+  float* q;              // [rows, heads * head_dim]
+  float* kv;             // [rows, head_dim]
+  float* attn;           // [rows, heads * head_dim]
+  float* o_low;          // [rows, o_groups * o_rank]
+  float* gate_logits;    // [rows, experts]
+  int32_t* expert;       // [rows, top_k]
   float* expert_weight;  // [rows, top_k]
   MoeGroups groups;
   float* pair_gate;    // [rows * top_k, inner]
@@ -50,10 +50,10 @@ struct LaneBuffers {
   float* shared_up;    // [rows, inner]
   float* shared_out;   // [rows, hidden]
   // Target lane only, and only with compressors:
-  float* compress_kv;     // [rows, 2 * head_dim]
-  float* compress_score;  // [rows, 2 * head_dim]
-  float* index_q;         // [rows, index_heads * index_dim]
-  float* index_weight;    // [rows, index_heads]
+  float* compress_kv;            // [rows, 2 * head_dim]
+  float* compress_score;         // [rows, 2 * head_dim]
+  float* index_q;                // [rows, index_heads * index_dim]
+  float* index_weight;           // [rows, index_heads]
   MutableSparseRows index_rows;  // [rows, ceil128(index_top_k)]
 };
 

@@ -43,7 +43,7 @@ void DeepseekLayer::EnqueueCollapse(StepContext& context, const HyperWeights& hy
   HyperCollapseArgs args{};
   args.x = F32Rows(b.streams, width);
   args.mix = b.mix;
-  args.params = {hyper.base,    hyper.scale, c_.streams, c_.sinkhorn_iterations,
+  args.params = {hyper.base,   hyper.scale, c_.streams, c_.sinkhorn_iterations,
                  c_.hyper_eps, c_.norm_eps};
   args.weight = norm;
   args.out = F32Rows(b.x, c_.hidden);
@@ -57,10 +57,10 @@ void DeepseekLayer::EnqueueCollapse(StepContext& context, const HyperWeights& hy
 
 void DeepseekLayer::EnqueueExpand(StepContext& context, const LaneRows& rows,
                                   const LaneBuffers& b) const {
-  Launch(context.stream, context.ops.hyper_expand,
-         HyperExpandArgs{F32Rows(b.streams, int64_t{c_.streams} * c_.hidden),
-                         F32Rows(b.f, c_.hidden), b.post, b.comb, rows.live, rows.rows, c_.hidden,
-                         c_.streams});
+  Launch(
+      context.stream, context.ops.hyper_expand,
+      HyperExpandArgs{F32Rows(b.streams, int64_t{c_.streams} * c_.hidden), F32Rows(b.f, c_.hidden),
+                      b.post, b.comb, rows.live, rows.rows, c_.hidden, c_.streams});
 }
 
 void DeepseekLayer::EnqueueAttention(StepContext& context, const LaneRows& rows,
@@ -69,8 +69,8 @@ void DeepseekLayer::EnqueueAttention(StepContext& context, const LaneRows& rows,
   const int64_t q_cols = int64_t{c_.heads} * c_.head_dim;
   EnqueueLinear(context, b.x, c_.hidden, w_.wq_a, b.q_low, n, rows.live);
   Launch(context.stream, context.ops.rms_norm,
-         RmsNormArgs{F32Rows(b.q_low, c_.q_rank), F32Rows(b.q_low, c_.q_rank), w_.q_norm,
-                     rows.live, n, c_.q_rank, c_.norm_eps});
+         RmsNormArgs{F32Rows(b.q_low, c_.q_rank), F32Rows(b.q_low, c_.q_rank), w_.q_norm, rows.live,
+                     n, c_.q_rank, c_.norm_eps});
   EnqueueLinear(context, b.q_low, c_.q_rank, w_.wq_b, b.q, n, rows.live);
   Launch(context.stream, context.ops.rope,
          RopeArgs{F32Rows(b.q, q_cols), rows.position, setup_.rope, rows.live, n, c_.heads,
@@ -212,8 +212,7 @@ void DeepseekLayer::EnqueueExperts(StepContext& context, const LaneRows& rows,
   EnqueueLinear(context, b.shared_gate, inner, w_.shared_w2, b.shared_out, n, rows.live);
   Launch(context.stream, context.ops.moe_combine,
          MoeCombineArgs{F32Rows(b.pair_out, c_.hidden), F32Rows(b.shared_out, c_.hidden),
-                        b.groups.pair_of, F32Rows(b.f, c_.hidden), rows.live, n, c_.hidden,
-                        top_k});
+                        b.groups.pair_of, F32Rows(b.f, c_.hidden), rows.live, n, c_.hidden, top_k});
 }
 
 }  // namespace firesteel

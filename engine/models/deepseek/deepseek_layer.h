@@ -16,8 +16,8 @@ namespace firesteel {
 // Caches of one block. Constant after Bind.
 struct BlockCaches {
   KvPages window;
-  KvPages entries;     // ratio 4 and 128
-  KvPages index_keys;  // ratio 4
+  KvPages entries;           // ratio 4 and 128
+  KvPages index_keys;        // ratio 4
   float* ring_kv = nullptr;  // compressor state, see KvCompressArgs
   float* ring_score = nullptr;
   float* index_ring_kv = nullptr;

@@ -40,7 +40,8 @@ DeepseekModel::DeepseekModel(Device& device, const DeepseekConfig& config, Deeps
   for (size_t l = 0; l < weights_.layers.size(); ++l) {
     DeepseekLayer::Setup setup;
     setup.ratio = config_.ratios[l];
-    const auto found = std::find(spec_.compress_ratios.begin(), spec_.compress_ratios.end(), setup.ratio);
+    const auto found =
+        std::find(spec_.compress_ratios.begin(), spec_.compress_ratios.end(), setup.ratio);
     setup.compressor = found == spec_.compress_ratios.end()
                            ? -1
                            : static_cast<int32_t>(found - spec_.compress_ratios.begin());
@@ -134,8 +135,7 @@ void DeepseekModel::BindLayer(DeviceArena& arena, const Caches& caches, int32_t 
                               caches.context_block_tokens / ratio, caches.context_blocks);
     c.index_ring = c.ring;
     const int64_t channels = int64_t{2} * config_.index_dim;
-    c.index_ring_kv =
-        arena.Carve<float>(name + ".index_ring_kv", caches.slots * c.ring * channels);
+    c.index_ring_kv = arena.Carve<float>(name + ".index_ring_kv", caches.slots * c.ring * channels);
     c.index_ring_score =
         arena.Carve<float>(name + ".index_ring_score", caches.slots * c.ring * channels);
     c.tail = CarveTail(arena, name + ".tail", ratio, config_.head_dim, caches.context_blocks);
@@ -210,10 +210,10 @@ TargetOut DeepseekModel::Enqueue(StepContext& context) {
 
   const LiveCount live_logits = &meta.live->logit_rows;
   const int32_t logit_rows = context.shape.logit_rows;
-  Launch(context.stream, context.ops.gather,
-         GatherArgs{F32Rows(hidden_, config_.hidden), meta.logit_rows,
-                    F32Rows(logit_hidden_, config_.hidden), live_logits, logit_rows,
-                    config_.hidden});
+  Launch(
+      context.stream, context.ops.gather,
+      GatherArgs{F32Rows(hidden_, config_.hidden), meta.logit_rows,
+                 F32Rows(logit_hidden_, config_.hidden), live_logits, logit_rows, config_.hidden});
   Launch(context.stream, context.ops.rms_norm,
          RmsNormArgs{F32Rows(logit_hidden_, config_.hidden), F32Rows(logit_hidden_, config_.hidden),
                      weights_.norm, live_logits, logit_rows, config_.hidden, config_.norm_eps});

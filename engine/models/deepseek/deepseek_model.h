@@ -24,8 +24,8 @@ KvPages CarveWindowPages(DeviceArena& arena, const std::string& name, const Deep
 class DeepseekModel final : public TargetModel {
  public:
   struct Options {
-    DType cache_dtype = DType::kF32;    // kF32, kBf16, kF8E4M3
-    std::vector<int32_t> tapped_layers; // features are captured after these; empty: none
+    DType cache_dtype = DType::kF32;     // kF32, kBf16, kF8E4M3
+    std::vector<int32_t> tapped_layers;  // features are captured after these; empty: none
   };
 
   DeepseekModel(Device& device, const DeepseekConfig& config, DeepseekWeights weights,
@@ -53,10 +53,10 @@ class DeepseekModel final : public TargetModel {
   std::vector<DeepseekLayer> layers_;
   // Constant after Bind.
   LaneBuffers lane_{};
-  float* features_ = nullptr;     // [rows, taps * hidden]
-  float* hidden_ = nullptr;       // [rows, hidden] collapsed streams
-  float* logit_hidden_ = nullptr; // [logit rows, hidden]
-  float* logits_ = nullptr;       // [logit rows, vocab]
+  float* features_ = nullptr;      // [rows, taps * hidden]
+  float* hidden_ = nullptr;        // [rows, hidden] collapsed streams
+  float* logit_hidden_ = nullptr;  // [logit rows, hidden]
+  float* logits_ = nullptr;        // [logit rows, vocab]
 };
 
 }  // namespace firesteel

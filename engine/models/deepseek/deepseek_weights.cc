@@ -29,8 +29,8 @@ class Taker {
     return placer_.Place(name, set_.Take(name), DTypeBytes(dtype));
   }
   const Weight* WeightTable(const std::string& name, const std::vector<Weight>& weights) {
-    return static_cast<const Weight*>(placer_.Copy(
-        name, weights.data(), static_cast<int64_t>(weights.size() * sizeof(Weight))));
+    return static_cast<const Weight*>(
+        placer_.Copy(name, weights.data(), static_cast<int64_t>(weights.size() * sizeof(Weight))));
   }
 
  private:
@@ -63,8 +63,8 @@ class Walk {
     w.main_proj = Quantised("mtp.0.main_proj", c_.hidden, d.stages * c_.hidden);
     w.main_norm = Bf16("mtp.0.main_norm.weight", {c_.hidden});
     for (int32_t s = 0; s < d.stages; ++s) {
-      w.stages.push_back(Block("mtp." + std::to_string(s) + ".", 0, false, d.experts,
-                               d.experts_per_token));
+      w.stages.push_back(
+          Block("mtp." + std::to_string(s) + ".", 0, false, d.experts, d.experts_per_token));
     }
     const std::string last = "mtp." + std::to_string(d.stages - 1) + ".";
     w.norm = Bf16(last + "norm.weight", {c_.hidden});
@@ -102,8 +102,7 @@ class Walk {
     const std::vector<int64_t> scale_shape =
         pairs ? std::vector<int64_t>{out, in / 32}
               : std::vector<int64_t>{CeilDiv<int64_t>(out, b), CeilDiv<int64_t>(in, b)};
-    w.scale =
-        static_cast<const uint8_t*>(v_.Plain(name + ".scale", DType::kF8E8M0, scale_shape));
+    w.scale = static_cast<const uint8_t*>(v_.Plain(name + ".scale", DType::kF8E8M0, scale_shape));
     w.dtype = dtype;
     w.out = out;
     w.in = in;
@@ -143,8 +142,8 @@ class Walk {
     w->wq_a = Quantised(p + "attn.wq_a", c_.q_rank, c_.hidden);
     w->wq_b = Quantised(p + "attn.wq_b", c_.heads * c_.head_dim, c_.q_rank);
     w->wkv = Quantised(p + "attn.wkv", c_.head_dim, c_.hidden);
-    w->wo_a = Quantised(p + "attn.wo_a", c_.o_groups * c_.o_rank,
-                        c_.heads / c_.o_groups * c_.head_dim);
+    w->wo_a =
+        Quantised(p + "attn.wo_a", c_.o_groups * c_.o_rank, c_.heads / c_.o_groups * c_.head_dim);
     w->wo_b = Quantised(p + "attn.wo_b", c_.hidden, c_.o_groups * c_.o_rank);
     if (ratio == 0) return;
     w->compressor = Compressor(p + "attn.compressor.", ratio, c_.head_dim);

@@ -14,16 +14,16 @@
 namespace firesteel {
 
 struct HyperWeights {
-  Weight fn;           // F32 [(2 + streams) * streams, streams * hidden]; [streams, ...] for a head
+  Weight fn;  // F32 [(2 + streams) * streams, streams * hidden]; [streams, ...] for a head
   const float* base = nullptr;
   const float* scale = nullptr;
 };
 
 struct CompressorWeights {
-  Weight wkv;    // BF16 [channels, hidden]
-  Weight wgate;  // BF16 [channels, hidden]
-  const float* ape = nullptr;       // [ratio, channels]
-  const uint16_t* norm = nullptr;   // [width]
+  Weight wkv;                      // BF16 [channels, hidden]
+  Weight wgate;                    // BF16 [channels, hidden]
+  const float* ape = nullptr;      // [ratio, channels]
+  const uint16_t* norm = nullptr;  // [width]
 };
 
 // One target layer or draft stage.
@@ -36,13 +36,13 @@ struct BlockWeights {
   const uint16_t* q_norm = nullptr;
   const uint16_t* kv_norm = nullptr;
   Weight wq_a, wq_b, wkv, wo_a, wo_b;
-  CompressorWeights compressor;  // ratio 4 and 128
-  CompressorWeights index_compressor;  // ratio 4
-  Weight index_wq_b, index_weights;    // ratio 4
-  Weight gate;                         // BF16 [experts, hidden]
-  const float* gate_bias = nullptr;    // null in hash layers
+  CompressorWeights compressor;          // ratio 4 and 128
+  CompressorWeights index_compressor;    // ratio 4
+  Weight index_wq_b, index_weights;      // ratio 4
+  Weight gate;                           // BF16 [experts, hidden]
+  const float* gate_bias = nullptr;      // null in hash layers
   const int64_t* token_table = nullptr;  // [vocab, top_k], hash layers only
-  const Weight* expert_w1 = nullptr;   // [experts] device memory
+  const Weight* expert_w1 = nullptr;     // [experts] device memory
   const Weight* expert_w2 = nullptr;
   const Weight* expert_w3 = nullptr;
   Weight shared_w1, shared_w2, shared_w3;
@@ -62,8 +62,8 @@ struct DsparkWeights {
   std::vector<BlockWeights> stages;
   const uint16_t* norm = nullptr;
   HyperWeights head_hyper;
-  const uint16_t* markov_w1 = nullptr;  // [vocab, rank]
-  Weight markov_w2;                     // [vocab, rank]
+  const uint16_t* markov_w1 = nullptr;   // [vocab, rank]
+  Weight markov_w2;                      // [vocab, rank]
   const uint16_t* confidence = nullptr;  // [hidden + rank]
 };
 

@@ -10,9 +10,9 @@ namespace firesteel {
 class Stream;
 
 struct EmbedArgs {
-  const int32_t* token;  // [rows] ids in [0, vocab)
-  const uint16_t* table; // [vocab, hidden] bf16
-  Rows out;              // [rows, streams * hidden]: `streams` copies, stream-major
+  const int32_t* token;   // [rows] ids in [0, vocab)
+  const uint16_t* table;  // [vocab, hidden] bf16
+  Rows out;               // [rows, streams * hidden]: `streams` copies, stream-major
   LiveCount live;
   int32_t rows;
   int32_t hidden;

@@ -10,8 +10,8 @@ namespace firesteel {
 class Stream;
 
 struct FeatureTapArgs {
-  ConstRows x;     // [rows, streams * hidden]
-  Rows out;        // [rows, hidden] view into the feature matrix (its stride is taps * hidden)
+  ConstRows x;  // [rows, streams * hidden]
+  Rows out;     // [rows, hidden] view into the feature matrix (its stride is taps * hidden)
   LiveCount live;
   int32_t rows;
   int32_t hidden;

@@ -29,8 +29,8 @@ struct HyperParams {
 };
 
 struct HyperCollapseArgs {
-  ConstRows x;             // [rows, streams * hidden]
-  const float* mix;        // [rows, (2 + streams) * streams] = hc_fn f
+  ConstRows x;       // [rows, streams * hidden]
+  const float* mix;  // [rows, (2 + streams) * streams] = hc_fn f
   HyperParams params;
   const uint16_t* weight;  // [hidden] bf16 norm weight of the sublayer
   Rows out;                // [rows, hidden] normed sublayer input
@@ -57,7 +57,7 @@ struct HyperHeadArgs {
   ConstRows x;       // [rows, streams * hidden]
   const float* mix;  // [rows, streams]
   HyperParams params;
-  Rows out;          // [rows, hidden]
+  Rows out;  // [rows, hidden]
   LiveCount live;
   int32_t rows;
   int32_t hidden;

@@ -120,8 +120,8 @@ void HyperHeadCpu(Stream& stream, const HyperHeadArgs& a) {
       const float rho = StreamNorm(x, width, a.params.norm_eps);
       float pre[kMaxStreams];
       for (int32_t i = 0; i < n; ++i) {
-        pre[i] = Sigmoid(a.mix[row * n + i] * rho * a.params.scale[0] + a.params.base[i]) +
-                 a.params.eps;
+        pre[i] =
+            Sigmoid(a.mix[row * n + i] * rho * a.params.scale[0] + a.params.base[i]) + a.params.eps;
       }
       float* out = WritableRow(a.out, row, buffer);
       CollapseStreams(x, pre, n, a.hidden, out);

@@ -21,8 +21,8 @@ struct IndexerArgs {
   const int32_t* visible;  // [rows] entries that the row sees
   RowMeta meta;
   SlotTables slots;
-  MutableSparseRows out;   // physical rows of the kept entries
-  int32_t* chosen;         // [rows, out.width] the same as absolute entry numbers; may be null
+  MutableSparseRows out;  // physical rows of the kept entries
+  int32_t* chosen;        // [rows, out.width] the same as absolute entry numbers; may be null
   LiveCount live;
   int32_t rows;
   int32_t heads;

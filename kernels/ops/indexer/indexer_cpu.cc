@@ -12,8 +12,8 @@ namespace firesteel {
 namespace {
 
 int32_t EntryRow(const IndexerArgs& a, int32_t slot, int32_t entry) {
-  const int32_t* table = a.slots.block_table[a.context_group] +
-                         int64_t{slot} * a.slots.max_blocks[a.context_group];
+  const int32_t* table =
+      a.slots.block_table[a.context_group] + int64_t{slot} * a.slots.max_blocks[a.context_group];
   return table[entry / a.entries_per_block] * a.entries_per_block + entry % a.entries_per_block;
 }
 

@@ -17,8 +17,9 @@ namespace firesteel {
 class Stream;
 
 struct Weight {
-  const void* data = nullptr;      // [out, in], or [out, in / 2] bytes for e2m1 pairs
-  const uint8_t* scale = nullptr;  // fp8: [ceil(out / block), ceil(in / block)]; fp4: [out, in / 32]; else null
+  const void* data = nullptr;  // [out, in], or [out, in / 2] bytes for e2m1 pairs
+  const uint8_t* scale =
+      nullptr;  // fp8: [ceil(out / block), ceil(in / block)]; fp4: [out, in / 32]; else null
   DType dtype = DType::kBf16;
   int32_t out = 0;
   int32_t in = 0;
@@ -28,11 +29,11 @@ struct Weight {
 // `groups` > 1 is the block-diagonal form: outputs [g * out / groups, (g + 1) * out / groups) read the input columns
 // [g * in, (g + 1) * in), so x has groups * in columns.
 struct LinearArgs {
-  ConstRows x;      // [rows, groups * in]
-  Rows y;           // [rows, out]
+  ConstRows x;  // [rows, groups * in]
+  Rows y;       // [rows, out]
   Weight weight;
-  LiveCount live;   // rows at or past *live are not touched
-  int32_t rows;     // padded count
+  LiveCount live;  // rows at or past *live are not touched
+  int32_t rows;    // padded count
   int32_t groups;
 };
 

@@ -21,8 +21,8 @@ void LinearCpu(Stream& stream, const LinearArgs& a) {
       const int64_t stop = Min(end, (group + 1) * group_out);
       for (int64_t r = 0; r < rows; ++r) {
         ConstRows shifted = a.x;
-        shifted.data = static_cast<const std::byte*>(a.x.data) +
-                       group * a.weight.in * DTypeBytes(a.x.dtype);
+        shifted.data =
+            static_cast<const std::byte*>(a.x.data) + group * a.weight.in * DTypeBytes(a.x.dtype);
         x[r] = ReadRow(shifted, r, a.weight.in, in + (widen_x ? r * a.weight.in : 0));
         y[r] = WritableRow(a.y, r, out + (narrow_y ? r * a.weight.out : 0));
       }

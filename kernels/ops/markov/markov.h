@@ -16,16 +16,16 @@ namespace firesteel {
 class Stream;
 
 struct MarkovStepArgs {
-  const float* base;    // [draft rows, vocab] U
-  const uint16_t* w1;   // [vocab, rank] bf16
-  Weight w2;            // [vocab, rank]
-  float* logits;        // [sequences, vocab] scratch
-  SlotTables slots;     // draft_tokens and draft_probs column `step` are written
-  DraftMeta draft;      // chain column step + 1 is written
+  const float* base;   // [draft rows, vocab] U
+  const uint16_t* w1;  // [vocab, rank] bf16
+  Weight w2;           // [vocab, rank]
+  float* logits;       // [sequences, vocab] scratch
+  SlotTables slots;    // draft_tokens and draft_probs column `step` are written
+  DraftMeta draft;     // chain column step + 1 is written
   LiveCount live_sequences;
   int32_t padded_sequences;
   int32_t block;
-  int32_t step;         // 0-based k
+  int32_t step;  // 0-based k
 };
 
 struct ConfidenceArgs {
@@ -33,7 +33,7 @@ struct ConfidenceArgs {
   const uint16_t* w1;      // [vocab, rank]
   const uint16_t* weight;  // [hidden + rank]
   DraftMeta draft;
-  float* logit;            // [sequences, steps]
+  float* logit;  // [sequences, steps]
   LiveCount live_sequences;
   int32_t padded_sequences;
   int32_t hidden_size;

@@ -16,23 +16,23 @@ int32_t Predecessor(const DraftMeta& draft, int64_t sequence, int32_t block, int
 
 void BiasedLogits(Stream& stream, const MarkovStepArgs& a, int64_t live) {
   const int64_t vocab = a.w2.out;
-  PoolOf(stream).Run(vocab, GemmGrain(a.w2, live), [&](int64_t begin, int64_t end,
-                                                      WorkerScratch& s) {
-    const auto** x = reinterpret_cast<const float**>(s.Bytes(live * 8));
-    auto** y = reinterpret_cast<float**>(s.Bytes(live * 8));
-    float* embedding = s.Floats(live * a.w2.in);
-    for (int64_t i = 0; i < live; ++i) {
-      const uint16_t* row =
-          a.w1 + int64_t{Predecessor(a.draft, i, a.block, a.step)} * a.w2.in;
-      for (int32_t c = 0; c < a.w2.in; ++c) embedding[i * a.w2.in + c] = Bf16ToFloat(row[c]);
-      x[i] = embedding + i * a.w2.in;
-      y[i] = a.logits + i * vocab;
-    }
-    GemmRows(a.w2, x, y, live, begin, end, s);
-    for (int64_t i = 0; i < live; ++i) {
-      AddScaled(1.0F, a.base + (i * a.block + a.step) * vocab + begin, end - begin, y[i] + begin);
-    }
-  });
+  PoolOf(stream).Run(
+      vocab, GemmGrain(a.w2, live), [&](int64_t begin, int64_t end, WorkerScratch& s) {
+        const auto** x = reinterpret_cast<const float**>(s.Bytes(live * 8));
+        auto** y = reinterpret_cast<float**>(s.Bytes(live * 8));
+        float* embedding = s.Floats(live * a.w2.in);
+        for (int64_t i = 0; i < live; ++i) {
+          const uint16_t* row = a.w1 + int64_t{Predecessor(a.draft, i, a.block, a.step)} * a.w2.in;
+          for (int32_t c = 0; c < a.w2.in; ++c) embedding[i * a.w2.in + c] = Bf16ToFloat(row[c]);
+          x[i] = embedding + i * a.w2.in;
+          y[i] = a.logits + i * vocab;
+        }
+        GemmRows(a.w2, x, y, live, begin, end, s);
+        for (int64_t i = 0; i < live; ++i) {
+          AddScaled(1.0F, a.base + (i * a.block + a.step) * vocab + begin, end - begin,
+                    y[i] + begin);
+        }
+      });
 }
 
 void Choose(const MarkovStepArgs& a, int64_t i) {
@@ -68,23 +68,24 @@ void MarkovStepCpu(Stream& stream, const MarkovStepArgs& a) {
 }
 
 void ConfidenceCpu(Stream& stream, const ConfidenceArgs& a) {
-  PoolOf(stream).Run(Min(*a.live_sequences, a.padded_sequences), 4,
-                     [&](int64_t begin, int64_t end, WorkerScratch& s) {
-    const int32_t width = a.hidden_size + a.rank;
-    float* weight = s.Floats(width);
-    float* embedding = s.Floats(a.rank);
-    float* buffer = s.Floats(a.hidden_size);
-    for (int32_t c = 0; c < width; ++c) weight[c] = Bf16ToFloat(a.weight[c]);
-    for (int64_t i = begin; i < end; ++i) {
-      for (int32_t k = 0; k < a.steps; ++k) {
-        const uint16_t* row = a.w1 + int64_t{Predecessor(a.draft, i, a.block, k)} * a.rank;
-        for (int32_t c = 0; c < a.rank; ++c) embedding[c] = Bf16ToFloat(row[c]);
-        const float* hidden = ReadRow(a.hidden, i * a.block + k, a.hidden_size, buffer);
-        a.logit[i * a.steps + k] = Dot(weight, hidden, a.hidden_size) +
-                                   Dot(weight + a.hidden_size, embedding, a.rank);
-      }
-    }
-  });
+  PoolOf(stream).Run(
+      Min(*a.live_sequences, a.padded_sequences), 4,
+      [&](int64_t begin, int64_t end, WorkerScratch& s) {
+        const int32_t width = a.hidden_size + a.rank;
+        float* weight = s.Floats(width);
+        float* embedding = s.Floats(a.rank);
+        float* buffer = s.Floats(a.hidden_size);
+        for (int32_t c = 0; c < width; ++c) weight[c] = Bf16ToFloat(a.weight[c]);
+        for (int64_t i = begin; i < end; ++i) {
+          for (int32_t k = 0; k < a.steps; ++k) {
+            const uint16_t* row = a.w1 + int64_t{Predecessor(a.draft, i, a.block, k)} * a.rank;
+            for (int32_t c = 0; c < a.rank; ++c) embedding[c] = Bf16ToFloat(row[c]);
+            const float* hidden = ReadRow(a.hidden, i * a.block + k, a.hidden_size, buffer);
+            a.logit[i * a.steps + k] =
+                Dot(weight, hidden, a.hidden_size) + Dot(weight + a.hidden_size, embedding, a.rank);
+          }
+        }
+      });
 }
 
 }  // namespace firesteel

@@ -59,12 +59,12 @@ struct GroupedLinearArgs {
 
 // h = silu(min(gate, limit)) * clamp(up, -limit, limit) * weight
 struct SwigluArgs {
-  ConstRows gate;               // [rows, cols]
-  ConstRows up;                 // [rows, cols]
-  Rows out;                     // [rows, cols]; may alias gate
-  const float* weight;          // routing weights, indexed by pair_choice; null: 1
-  const int32_t* pair_choice;   // null with a null weight
-  const int32_t* live;          // [1] live row count times `live_factor`
+  ConstRows gate;              // [rows, cols]
+  ConstRows up;                // [rows, cols]
+  Rows out;                    // [rows, cols]; may alias gate
+  const float* weight;         // routing weights, indexed by pair_choice; null: 1
+  const int32_t* pair_choice;  // null with a null weight
+  const int32_t* live;         // [1] live row count times `live_factor`
   int32_t live_factor;
   int32_t rows;
   int32_t cols;

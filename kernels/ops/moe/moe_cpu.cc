@@ -12,9 +12,7 @@ namespace firesteel {
 namespace {
 
 // sqrt(log(1 + e^x)) without overflow for large x.
-float SqrtSoftplus(float x) {
-  return std::sqrt(x > 20.0F ? x : std::log1p(std::exp(x)));
-}
+float SqrtSoftplus(float x) { return std::sqrt(x > 20.0F ? x : std::log1p(std::exp(x))); }
 
 void ChooseTopK(const float* score, const float* bias, int32_t experts, int32_t top_k,
                 int32_t* chosen) {

@@ -17,11 +17,11 @@ namespace firesteel {
 class Stream;
 
 struct SparseAttentionArgs {
-  ConstRows q;        // [rows, heads * head_dim]
-  Rows out;           // [rows, heads * head_dim]
-  KvPages window;     // width == head_dim
+  ConstRows q;     // [rows, heads * head_dim]
+  Rows out;        // [rows, heads * head_dim]
+  KvPages window;  // width == head_dim
   SparseRows window_rows;
-  KvPages extra;      // compressed entries; ignored when extra_rows.valid is null
+  KvPages extra;  // compressed entries; ignored when extra_rows.valid is null
   SparseRows extra_rows;
   const float* sink;  // [heads] raw logits
   LiveCount live;

@@ -30,7 +30,8 @@ void ScoreHeads(const float* q, int64_t head_dim, const float* const* keys, int6
     for (int h = 0; h < H; ++h) acc[h] = hn::Zero(d);
     for (int64_t c = 0; c < head_dim; c += kLanes) {
       const FloatVec k = hn::LoadU(d, keys[t] + c);
-      for (int h = 0; h < H; ++h) acc[h] = hn::MulAdd(hn::LoadU(d, q + h * head_dim + c), k, acc[h]);
+      for (int h = 0; h < H; ++h)
+        acc[h] = hn::MulAdd(hn::LoadU(d, q + h * head_dim + c), k, acc[h]);
     }
     for (int h = 0; h < H; ++h) {
       scores[h * count + t] = scale * hn::GetLane(hn::SumOfLanes(d, acc[h]));
@@ -76,8 +77,8 @@ void WeightKeys(const float* p, const float* const* keys, int64_t count, int64_t
   }
 }
 
-void ScoreImpl(int heads, const float* q, int64_t head_dim, const float* const* keys,
-               int64_t count, float scale, float* scores) {
+void ScoreImpl(int heads, const float* q, int64_t head_dim, const float* const* keys, int64_t count,
+               float scale, float* scores) {
   if (heads == 4) return ScoreHeads<4>(q, head_dim, keys, count, scale, scores);
   return ScoreHeads<1>(q, head_dim, keys, count, scale, scores);
 }
@@ -141,8 +142,8 @@ void AttendGroup(const SparseAttentionArgs& a, int64_t row, int64_t first_head, 
   }
   const int64_t group_width = int64_t{group} * a.head_dim;
   Rows slice = a.out;
-  slice.data = static_cast<std::byte*>(a.out.data) +
-               first_head * a.head_dim * DTypeBytes(a.out.dtype);
+  slice.data =
+      static_cast<std::byte*>(a.out.data) + first_head * a.head_dim * DTypeBytes(a.out.dtype);
   float* out_buffer = a.out.dtype == DType::kF32 ? nullptr : s.Floats(group_width);
   float* out = WritableRow(slice, row, out_buffer);
   HWY_DYNAMIC_DISPATCH(WeightImpl)(group, scores, keys, count, a.head_dim, inverse, out);
@@ -164,8 +165,8 @@ void SparseAttentionCpu(Stream& stream, const SparseAttentionArgs& a) {
       s.Reset();
       const int64_t list = item / splits;
       const bool has_extra = a.extra_rows.valid != nullptr;
-      const int64_t most = Max<int64_t>(
-          a.window_rows.valid[list] + (has_extra ? a.extra_rows.valid[list] : 0), 1);
+      const int64_t most =
+          Max<int64_t>(a.window_rows.valid[list] + (has_extra ? a.extra_rows.valid[list] : 0), 1);
       auto** keys = reinterpret_cast<const float**>(s.Bytes(most * 8));
       float* scores = s.Floats(most * group);
       int64_t count = GatherKeys(a.window, a.window_rows, list, s, keys);

@@ -46,9 +46,11 @@ struct PlanSequence {
   int32_t start;            // absolute position of the first row (prefill); ignored for decode rows
   int32_t num_drafts;       // -1: prefill chunk
   int32_t first_logit_row;  // ignored when num_logit_rows == 0
-  int32_t num_logit_rows;   // decode: num_drafts + 1; last prefill chunk: 1; scored prefill chunk: num_rows; else 0
-  int32_t propose;          // 1: run the drafter after verification; 0: near the length limit, or K == 0
-  int32_t next_token = -1;  // scored prefill chunk that is not the last: the known token behind it; else -1
+  int32_t
+      num_logit_rows;  // decode: num_drafts + 1; last prefill chunk: 1; scored prefill chunk: num_rows; else 0
+  int32_t propose;  // 1: run the drafter after verification; 0: near the length limit, or K == 0
+  int32_t next_token =
+      -1;  // scored prefill chunk that is not the last: the known token behind it; else -1
 };
 
 }  // namespace firesteel

@@ -21,10 +21,10 @@ struct StepPrepareArgs {
   LiveCounts* live;  // [1]
   RowMeta rows;
   SequenceMeta sequences;
-  int32_t* logit_rows;  // [logit_rows] target row behind each logit row; 0 in padding
+  int32_t* logit_rows;       // [logit_rows] target row behind each logit row; 0 in padding
   MutableSparseRows window;  // causal window of each row
   CompressorMeta compressors[kMaxCompressors];
-  int32_t window_group;   // cache groups by role
+  int32_t window_group;  // cache groups by role
   int32_t context_group;
   int32_t window_tokens;
   int32_t padded_rows;

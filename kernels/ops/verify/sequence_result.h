@@ -6,16 +6,18 @@
 
 namespace firesteel {
 
-inline constexpr int32_t kMaxDraftLength = 15;  // K; a verify step has at most K + 1 rows per sequence
-inline constexpr int32_t kMaxLogprobs = 20;     // top entries of one position
+inline constexpr int32_t kMaxDraftLength =
+    15;                                      // K; a verify step has at most K + 1 rows per sequence
+inline constexpr int32_t kMaxLogprobs = 20;  // top entries of one position
 
 // One record per planned sequence, in plan order. Filled on the device, copied out once per step.
 struct SequenceResult {
-  int32_t slot;                         // -1 in a padding record
-  int32_t num_tokens;                   // accepted drafts + 1; 0 for a prefill chunk that is not the last
-  int32_t accepted;                     // drafts accepted by the verifier (before EOS, stop or length truncation)
-  int32_t drafted;                      // drafts that were verified
+  int32_t slot;        // -1 in a padding record
+  int32_t num_tokens;  // accepted drafts + 1; 0 for a prefill chunk that is not the last
+  int32_t accepted;    // drafts accepted by the verifier (before EOS, stop or length truncation)
+  int32_t drafted;     // drafts that were verified
   int32_t tokens[kMaxDraftLength + 1];  // the first num_tokens are valid, oldest first
+  int32_t not_finite;  // 1: a judged logit row held NaN or infinity; nothing was emitted
 };
 static_assert(std::is_trivially_copyable_v<SequenceResult>);
 

@@ -24,7 +24,7 @@ struct LogprobRecord;
 struct SequenceResult;
 
 struct VerifyArgs {
-  const float* logits;       // [logit_rows, vocab]
+  const float* logits;  // [logit_rows, vocab]
   SequenceMeta sequences;
   const int32_t* row_token;  // [rows]
   SlotTables slots;          // length, last_token and output_count are advanced

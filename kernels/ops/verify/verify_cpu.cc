@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/core/float_codec.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/ops/verify/sampling_math.h"
 #include "kernels/ops/verify/sequence_result.h"
@@ -18,6 +19,15 @@ struct JudgedRow {
   int32_t draft_index;
   int32_t draft;  // -1: none left to judge
 };
+
+// A broken checkpoint or an overflow shows up here; every token chosen from such a row would be arbitrary.
+bool AllFinite(const float* x, int32_t count) {
+  uint32_t bad = 0;
+  for (int32_t i = 0; i < count; ++i) {
+    bad |= (FloatBits(x[i]) & 0x7f800000U) == 0x7f800000U ? 1U : 0U;
+  }
+  return bad == 0;
+}
 
 // Token for a row of a sampled slot; sets *accepted when it is the draft itself.
 int32_t SampleRow(const VerifyArgs& a, const JudgedRow& row, const float* ruled,
@@ -89,6 +99,12 @@ void VerifySequence(const VerifyArgs& a, int32_t index, const RowScratch& s) {
   for (int32_t i = 0; i < judged; ++i) {
     const JudgedRow row{slot, end - judged + i, logits(first_judged + i), i,
                         i < drafts ? draft[i] : -1};
+    if (!AllFinite(row.logits, a.slots.vocab)) {
+      result = SequenceResult{};
+      result.slot = slot;
+      result.not_finite = 1;
+      return;
+    }
     bool accepted;
     const int32_t token = JudgeRow(a, row, s, &accepted);
     if (sampling.logprobs >= 0) {

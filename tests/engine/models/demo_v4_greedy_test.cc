@@ -27,8 +27,7 @@ void CheckGreedy(const std::string& file, int32_t max_tokens, double mean_accept
   CHECK(std::abs(MeanAcceptanceLength(outputs) - mean_acceptance) <= 0.005);
 }
 
-TEST_CASE("greedy outputs and accepted drafts of the 64 prompts equal the reference",
-          "[demo_v4]") {
+TEST_CASE("greedy outputs and accepted drafts of the 64 prompts equal the reference", "[demo_v4]") {
   CheckGreedy("greedy.json", 160, 2.613);
 }
 

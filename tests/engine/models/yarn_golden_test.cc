@@ -97,14 +97,16 @@ TEST_CASE("logits, features, experts and index choices match the reference", "[y
     for (size_t l = 0; l < static_cast<size_t>(config.layers); ++l) {
       INFO("layer " << l);
       for (size_t i = 0; i < 8; ++i) {
-        const auto found = std::span<const float>(traces.features[l]).subspan((rows - 8 + i) * hidden, hidden);
+        const auto found =
+            std::span<const float>(traces.features[l]).subspan((rows - 8 + i) * hidden, hidden);
         const auto needed = std::span<const float>(features).subspan(
             (i * static_cast<size_t>(config.layers) + l) * hidden, hidden);
         REQUIRE(MaxAbsDifference(found, needed, nullptr) <= kTolerance);
       }
       for (size_t p = 0; p < rows; ++p) {
-        std::vector<int32_t> found(traces.experts[l].begin() + static_cast<int64_t>(p * top_k),
-                                   traces.experts[l].begin() + static_cast<int64_t>((p + 1) * top_k));
+        std::vector<int32_t> found(
+            traces.experts[l].begin() + static_cast<int64_t>(p * top_k),
+            traces.experts[l].begin() + static_cast<int64_t>((p + 1) * top_k));
         std::sort(found.begin(), found.end());
         const auto needed = experts.begin() + static_cast<int64_t>((l * rows + p) * top_k);
         REQUIRE(std::equal(found.begin(), found.end(), needed));

@@ -1,6 +1,6 @@
 // Known wrong variants of the engine, each of which must be caught by the check that guards against it.
-#include <algorithm>
 #include <unistd.h>
+#include <algorithm>
 
 #include <filesystem>
 #include <fstream>
@@ -38,9 +38,9 @@ double DraftLogitError(RankHarness& harness) {
     const size_t block = 5 * vocab;
     for (size_t a = 0; (a + 1) * block <= base.size(); ++a) {
       const RankHarness::Proposal found = harness.Propose(1, tokens, anchors[a], 0);
-      most = std::max(most, MaxAbsDifference(found.base_logits,
-                                             std::span<const float>(base).subspan(a * block, block),
-                                             nullptr));
+      most = std::max(
+          most, MaxAbsDifference(found.base_logits,
+                                 std::span<const float>(base).subspan(a * block, block), nullptr));
     }
   }
   return most;
@@ -71,8 +71,8 @@ TEST_CASE("a padded width taken for the length is caught by the draft golden", "
 // A copy of the demo checkpoint whose config taps one layer earlier; the weights are linked, not copied.
 std::string ShiftedTapCheckpoint() {
   const std::filesystem::path source = std::string(FIRESTEEL_SOURCE_DIR) + "/configs/demo-v4";
-  const std::filesystem::path copy =
-      std::filesystem::temp_directory_path() / ("firesteel_shifted_tap_" + std::to_string(getpid()));
+  const std::filesystem::path copy = std::filesystem::temp_directory_path() /
+                                     ("firesteel_shifted_tap_" + std::to_string(getpid()));
   std::filesystem::create_directories(copy);
   for (const auto& entry : std::filesystem::directory_iterator(source)) {
     const std::filesystem::path target = copy / entry.path().filename();
@@ -97,7 +97,8 @@ TEST_CASE("features captured one layer early are caught by the draft golden", "[
   std::filesystem::remove_all(options.model_dir);
 }
 
-TEST_CASE("accepting drafts after the first mismatch is caught by the greedy golden", "[no_break]") {
+TEST_CASE("accepting drafts after the first mismatch is caught by the greedy golden",
+          "[no_break]") {
   const std::vector<GreedyCase> cases = ReadGreedyCases("greedy.json", 160);
   std::vector<RunRequest> requests;
   for (size_t i = 0; i < 4; ++i) requests.push_back(GreedyRequest(cases[i].prompt, 160));
@@ -112,7 +113,8 @@ TEST_CASE("accepting drafts after the first mismatch is caught by the greedy gol
   REQUIRE(engine.ok());
   const std::vector<RunOutput> outputs = RunRequests(**engine, requests);
   int differing = 0;
-  for (size_t i = 0; i < outputs.size(); ++i) differing += outputs[i].tokens != cases[i].output ? 1 : 0;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    differing += outputs[i].tokens != cases[i].output ? 1 : 0;
   CHECK(differing > 0);
 }
 
