@@ -32,16 +32,21 @@ NEVER_INCLUDES = {
     "engine/models/": ("engine/sched/", "engine/runtime/"),
     "engine/drafters/": ("engine/sched/", "engine/runtime/"),
     "server/text/": ("engine/",),
-    "server/http/": ("engine/", "server/openai/", "server/stream/", "server/text/", "server/cli/"),
-    "server/stream/": ("server/openai/", "server/http/", "server/cli/"),
-    "server/openai/": ("server/cli/",),
+    "server/http/": ("engine/", "server/openai/", "server/stream/", "server/text/", "server/cli/", "server/grpc/",
+                     "server/metrics/"),
+    "server/stream/": ("server/openai/", "server/http/", "server/cli/", "server/grpc/", "server/metrics/"),
+    "server/openai/": ("server/cli/", "server/grpc/", "server/metrics/"),
+    "server/grpc/": ("server/cli/", "server/openai/", "server/http/", "server/metrics/"),
+    "server/metrics/": ("server/cli/", "server/openai/", "server/grpc/", "server/text/"),
 }
 
 # Suites about a whole module, which mirror no single folder.
-WHOLE_MODULE_SUITES = {"engine/lossless", "engine/mutation"}
+WHOLE_MODULE_SUITES = {"engine/lossless", "engine/mutation", "engine/sampling"}
 
 JSON_FILES = re.compile(r"^(server/.*|engine/.*_(options|config)\.(cc|h)|engine/weights/safetensors\w*\.cc)$")
 BOOST_FILES = re.compile(r"^server/http/(listener\.cc|connection\.(cc|h))$")
+GRPC_FILES = re.compile(r"^server/grpc/")
+PROMETHEUS_FILES = re.compile(r"^server/metrics/")
 CLI11_FILES = re.compile(r"^server/cli/flags\.cc$")
 THREAD_FILES = re.compile(r"^(engine/runtime/|server/|kernels/core/parallel_for)")
 GETENV_FILES = re.compile(r"^server/cli/flags\.(cc|h)$")
@@ -86,7 +91,7 @@ def check_includes(path, lines):
         for folder, never in NEVER_INCLUDES.items():
             if quoted and path.startswith(folder) and name.startswith(never):
                 yield number, f"{folder} must not include {name}"
-        if path.startswith(("engine/", "kernels/")) and re.match(r"(grpc|google/protobuf|boost|proto)/", name):
+        if path.startswith(("engine/", "kernels/")) and re.match(r"(grpc|grpcpp|google/protobuf|boost|proto|prometheus)/", name):
             yield number, f"the engine must not include {name}"
         if path.startswith("tests/"):
             continue
@@ -96,6 +101,10 @@ def check_includes(path, lines):
             yield number, "headers include nlohmann/json_fwd.hpp only"
         if name.startswith("boost/") and not BOOST_FILES.match(path):
             yield number, "Boost is for server/http/listener.cc and connection.cc"
+        if name.startswith(("grpcpp/", "google/protobuf/", "firesteel/v1/")) and not GRPC_FILES.match(path):
+            yield number, "gRPC and Protobuf are for server/grpc"
+        if name.startswith("prometheus/") and not PROMETHEUS_FILES.match(path):
+            yield number, "prometheus-cpp is for server/metrics"
         if name.startswith("CLI/") and not CLI11_FILES.match(path):
             yield number, "CLI11 is for server/cli/flags.cc"
 

@@ -6,7 +6,7 @@
 
 namespace firesteel {
 
-Result<std::unique_ptr<App>> App::Load(const EngineOptions& options) {
+Result<std::unique_ptr<App>> App::Load(const EngineOptions& options, GenerationObserver* observer) {
   std::unique_ptr<App> app(new App());
   // The engine first: what it says about a missing or damaged checkpoint is more to the point.
   FIRESTEEL_ASSIGN_OR_RETURN(app->engine_, Engine::Create(options));
@@ -17,6 +17,10 @@ Result<std::unique_ptr<App>> App::Load(const EngineOptions& options) {
                     std::to_string(app->tokenizer_->vocab_size()) +
                     " tokens, needs at most the model's " + std::to_string(info.vocab_size));
   }
+  if (info.eos_tokens.empty()) {
+    spdlog::warn("config.json of {} has no eos_token_id: every answer runs to its max_tokens",
+                 options.model_dir);
+  }
   Result<std::unique_ptr<ChatTemplate>> chat =
       CreateChatTemplate(info.architecture, *app->tokenizer_);
   if (chat.ok()) {
@@ -24,7 +28,8 @@ Result<std::unique_ptr<App>> App::Load(const EngineOptions& options) {
   } else {
     spdlog::warn("chat is not available: {}", chat.status().message());
   }
-  app->output_thread_ = std::make_unique<OutputThread>(app->engine_.get(), app->tokenizer_.get());
+  app->output_thread_ =
+      std::make_unique<OutputThread>(app->engine_.get(), app->tokenizer_.get(), observer);
   return app;
 }
 

@@ -18,7 +18,9 @@ namespace firesteel {
 class App {
  public:
   // Reads the tokenizer and creates the engine. The error is one sentence that names the file or option at fault.
-  static Result<std::unique_ptr<App>> Load(const EngineOptions& options);
+  // `observer` (null: nobody) is told about all generations and outlives the App.
+  static Result<std::unique_ptr<App>> Load(const EngineOptions& options,
+                                           GenerationObserver* observer = nullptr);
 
   Engine* engine() { return engine_.get(); }
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }

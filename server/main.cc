@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "server/bench_command.h"
 #include "server/cli/flags.h"
 #include "server/offline_command.h"
 #include "server/serve_command.h"
@@ -21,8 +22,12 @@ int main(int argc, char** argv) {
   }
   spdlog::set_default_logger(spdlog::stderr_color_mt("firesteel"));
   spdlog::set_pattern("%Y-%m-%d %H:%M:%S %l %v");
-  if (parsed.options->command != firesteel::Command::kServe)
-    return firesteel::RunOffline(*parsed.options);
+  switch (parsed.options->command) {
+    case firesteel::Command::kGenerate:
+    case firesteel::Command::kEval: return firesteel::RunOffline(*parsed.options);
+    case firesteel::Command::kBenchStep: return firesteel::RunStepBenchCommand(*parsed.options);
+    case firesteel::Command::kServe: break;
+  }
   // Blocked before any thread starts, so that every thread inherits it and RunServe can wait for them.
   sigset_t set;
   sigemptyset(&set);

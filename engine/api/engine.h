@@ -32,6 +32,7 @@ struct ModelInfo {
   int32_t tp = 1;                   // tensor-parallel ranks
   int32_t dep = 1;                  // data + expert parallel ranks
   int32_t threads = 0;              // CPU workers in use
+  int32_t max_live_requests = 0;    // running and waiting together; more are refused
 };
 
 class Engine {

@@ -69,6 +69,7 @@ Result<std::unique_ptr<RankState>> RankState::CreateOn(std::unique_ptr<Device> d
   info.model.device = DeviceKindName(options.device);
   info.model.cache_dtype = CacheDtypeName(options.cache_dtype);
   info.model.verification = "token-wise";
+  info.model.max_live_requests = options.max_sequences + options.max_queue;
   info.model.threads = options.threads > 0 ? options.threads : DefaultThreads();
   info.cache = memory.cache;
   info.num_blocks = memory.num_blocks;

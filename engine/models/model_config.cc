@@ -1,5 +1,6 @@
 #include "engine/models/model_config.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -25,7 +26,7 @@ Result<ModelConfig> ReadModelConfig(const std::string& model_dir) {
     json = nlohmann::json::parse(config.text);
   } catch (const nlohmann::json::parse_error& error) {
     return InvalidArgument(config.path + " is not valid JSON at byte " +
-                           std::to_string(error.byte) + " of " +
+                           std::to_string(std::min(error.byte, config.text.size())) + " of " +
                            std::to_string(config.text.size()));
   } catch (const nlohmann::json::exception&) {
     return InvalidArgument(config.path + " has a number outside the range of JSON readers");

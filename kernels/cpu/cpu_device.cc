@@ -42,13 +42,21 @@ class CpuDevice final : public Device {
   const KernelTable& kernels() const override { return CpuKernels(); }
   Stream& stream() override { return stream_; }
 
+  // calloc leaves untouched pages of large buffers uncommitted: a pool costs memory as it fills. The block that calloc
+  // returned is remembered in front of the aligned one.
   void* Allocate(int64_t bytes) override {
-    const int64_t rounded = RoundUp(Max(bytes, int64_t{1}), kAllocationAlignment);
-    void* data = std::aligned_alloc(kAllocationAlignment, static_cast<size_t>(rounded));
-    if (data != nullptr) std::memset(data, 0, static_cast<size_t>(rounded));
-    return data;
+    const size_t rounded =
+        static_cast<size_t>(RoundUp(Max(bytes, int64_t{1}), kAllocationAlignment));
+    void* block = std::calloc(1, rounded + 2 * kAllocationAlignment);
+    if (block == nullptr) return nullptr;
+    const uintptr_t aligned = RoundUp(reinterpret_cast<uintptr_t>(block) + sizeof(void*),
+                                      uintptr_t{kAllocationAlignment});
+    reinterpret_cast<void**>(aligned)[-1] = block;
+    return reinterpret_cast<void*>(aligned);
   }
-  void Free(void* pointer) override { std::free(pointer); }
+  void Free(void* pointer) override {
+    if (pointer != nullptr) std::free(static_cast<void**>(pointer)[-1]);
+  }
 
   bool reads_host_memory() const override { return true; }
   std::string Describe() const override {

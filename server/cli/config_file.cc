@@ -9,12 +9,23 @@ namespace firesteel {
 
 using Json = nlohmann::json;
 
+namespace {
+
+// The library's text without its "[json.exception...]" tag.
+std::string Reason(const Json::exception& error) {
+  const std::string text = error.what();
+  const size_t tag = text.find("] ");
+  return tag == std::string::npos ? text : text.substr(tag + 2);
+}
+
+}  // namespace
+
 Result<std::vector<std::string>> ParseConfig(const std::string& text, const std::string& where) {
   Json config;
   try {
     config = Json::parse(text, nullptr, true, /*ignore_comments=*/true);
   } catch (const Json::exception& error) {
-    return InvalidArgument(where + ": malformed JSON: " + error.what());
+    return InvalidArgument(where + ": malformed JSON: " + Reason(error));
   }
   if (!config.is_object())
     return InvalidArgument(where + ": needs a JSON object of flag names and values");
@@ -25,7 +36,9 @@ Result<std::vector<std::string>> ParseConfig(const std::string& text, const std:
     const Json& value = item.value();
     if (flag == "--config")
       return InvalidArgument(where + ": a config file cannot name another one");
-    if (value.is_boolean()) {
+    if (flag == "--access-log" && value.is_boolean()) {
+      args.push_back(flag + (value.get<bool>() ? "=on" : "=off"));
+    } else if (value.is_boolean()) {
       if (value.get<bool>()) args.push_back(flag);
     } else if (value.is_string()) {
       args.push_back(flag + "=" + value.get<std::string>());
@@ -44,6 +57,7 @@ Result<std::vector<std::string>> ReadConfigFile(const std::string& path) {
   if (!file) return NotFound("config file '" + path + "' cannot be read");
   std::ostringstream text;
   text << file.rdbuf();
+  if (!text) return InvalidArgument("config file '" + path + "' is empty or cannot be read");
   return ParseConfig(text.str(), path);
 }
 

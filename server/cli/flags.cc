@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/api/engine_stats.h"
 #include "server/cli/config_file.h"
 
 namespace firesteel {
@@ -16,15 +17,19 @@ struct RawFlags {
   std::string cache_dtype = "fp32";
   std::string draft_length = "checkpoint";
   std::string config;
+  std::string access_log = "on";
   bool eager = false;
+  bool no_prefix_cache = false;
 };
 
 void AddEngineFlags(CLI::App* app, EngineOptions* engine, RawFlags* raw) {
   app->add_option("--model", engine->model_dir, "Checkpoint directory");
   app->add_option("--device", raw->device, "cpu or cuda")->capture_default_str();
   app->add_option("--drafter", engine->drafter, "dspark or none")->capture_default_str();
-  app->add_option("--draft-length", raw->draft_length,
-                  "Drafts per round: a number; 'checkpoint' or 'auto': the checkpoint's block size")
+  app->add_option(
+         "--draft-length", raw->draft_length,
+         "Drafts per round: a number; 'checkpoint': its block size; 'auto': chosen while running "
+         "from the step costs measured at start (greedy requests)")
       ->capture_default_str();
   app->add_option("--kv-cache-dtype", raw->cache_dtype, "fp32, bf16 or fp8")->capture_default_str();
   app->add_option("--threads", engine->threads, "CPU workers; 0: one per core")
@@ -44,13 +49,22 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine, RawFlags* raw) {
                   "Capacity of the context cache in tokens; 0: automatic")
       ->capture_default_str();
   app->add_flag("--eager", raw->eager, "Run every step without captured graphs");
+  app->add_flag("--no-prefix-cache", raw->no_prefix_cache, "Never share cached prompt prefixes");
 }
 
 void AddServeFlags(CLI::App* app, EngineOptions* engine, ServeOptions* serve, RawFlags* raw) {
   app->add_option("--config", raw->config, "JSON file (comments allowed) with these flags as keys");
-  app->add_option("--host", serve->host, "Address to listen on")->capture_default_str();
-  app->add_option("--http-port", serve->http_port, "Port; 0: any free one, printed at start")
+  app->add_option("--host", serve->host, "Address to listen on, or localhost")
+      ->capture_default_str();
+  app->add_option("--http-port,--port", serve->http_port, "Port; 0: any free one, printed at start")
       ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  app->add_option("--grpc-port", serve->grpc_port,
+                  "gRPC port; 0: no gRPC; -1: any free one, printed at start")
+      ->check(CLI::Range(-1, 65535))
+      ->capture_default_str();
+  app->add_option("--access-log", raw->access_log, "on or off: a log line for every HTTP request")
+      ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();
   app->add_option("--served-model-name", serve->served_model_name,
                   "Model name in the API; empty: the model directory's name");
@@ -60,7 +74,7 @@ void AddServeFlags(CLI::App* app, EngineOptions* engine, ServeOptions* serve, Ra
                   "Seconds that SIGTERM leaves to running requests")
       ->check(CLI::Range(0, 86400))
       ->capture_default_str();
-  app->add_option("--max-body-bytes", serve->max_body_bytes, "Largest request body")
+  app->add_option("--max-body-bytes", serve->max_body_bytes, "Largest request body or gRPC message")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->capture_default_str();
 }
@@ -74,6 +88,22 @@ void AddOfflineFlags(CLI::App* app, OfflineOptions* offline) {
       ->capture_default_str();
   app->add_option("--top-p", offline->sampling.top_p, "Nucleus mass")->capture_default_str();
   app->add_option("--seed", offline->sampling.seed, "Seed of every line that has none")
+      ->capture_default_str();
+}
+
+void AddStepBenchFlags(CLI::App* app, StepBenchOptions* bench) {
+  app->add_option("--sequences", bench->sequences, "Batch sizes to measure, comma-separated")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app->add_option("--drafts", bench->drafts, "Verify lengths, comma-separated; default: 0 to K")
+      ->delimiter(',')
+      ->check(CLI::Range(0, kMaxDraftLength));
+  app->add_option("--context", bench->context, "Positions that each sequence holds")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app->add_option("--repeats", bench->repeats, "Timed steps per figure")
+      ->check(CLI::Range(1, 100000))
       ->capture_default_str();
 }
 
@@ -91,9 +121,13 @@ Status Settle(const RawFlags& raw, CliOptions* options) {
   FIRESTEEL_ASSIGN_OR_RETURN(options->engine.device, ParseDeviceKind(raw.device));
   FIRESTEEL_ASSIGN_OR_RETURN(options->engine.cache_dtype, ParseCacheDtype(raw.cache_dtype));
   FIRESTEEL_ASSIGN_OR_RETURN(options->engine.draft_length, ParseDraftLength(raw.draft_length));
+  options->serve.access_log = raw.access_log == "on";
   options->engine.graphs = !raw.eager;
+  options->engine.prefix_cache = !raw.no_prefix_cache;
   FIRESTEEL_RETURN_IF_ERROR(options->engine.Validate());
-  if (options->command != Command::kServe) return options->offline.sampling.Validate();
+  if (options->command == Command::kGenerate || options->command == Command::kEval) {
+    return options->offline.sampling.Validate();
+  }
   return Status::Ok();
 }
 
@@ -102,6 +136,20 @@ ParsedFlags Failure(const std::string& message) {
   parsed.exit_code = kExitBadFlags;
   parsed.text = message;
   return parsed;
+}
+
+// What the library would only call a missing subcommand. Empty when the first argument may be right.
+std::string MisplacedArgument(const std::vector<std::string>& args) {
+  if (args.empty()) return "";
+  const std::string& first = args.front();
+  for (const char* right : {"serve", "generate", "eval", "bench", "-h", "--help", "--version"}) {
+    if (first == right) return "";
+  }
+  if (!first.empty() && first.front() == '-') {
+    return "'" + first +
+           "' comes before the subcommand; the order is: firesteel serve|generate|eval|bench FLAGS";
+  }
+  return "unknown subcommand '" + first + "', needs serve, generate, eval or bench";
 }
 
 // One pass over the arguments. `config` receives the path given by --config.
@@ -115,12 +163,19 @@ ParsedFlags ParseOnce(std::vector<std::string> args, std::string* config) {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.set_version_flag("--version", std::string(FIRESTEEL_VERSION));
   app.require_subcommand(1);
-  CLI::App* serve = app.add_subcommand("serve", "Serve the OpenAI-style HTTP API");
+  CLI::App* serve = app.add_subcommand("serve", "Serve the OpenAI-style HTTP API and gRPC");
   CLI::App* generate =
       app.add_subcommand("generate", "Generate for every line of a JSON-lines file");
   CLI::App* eval = app.add_subcommand(
       "eval", "As generate, and compare with the lines' expected_ids or output_ids");
-  for (CLI::App* command : {serve, generate, eval}) AddEngineFlags(command, &options.engine, &raw);
+  CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
+  bench->require_subcommand(1);
+  CLI::App* bench_step = bench->add_subcommand(
+      "step", "Time of a decode step by batch and verify length, beside the machine's ceilings");
+  for (CLI::App* command : {serve, generate, eval, bench_step}) {
+    AddEngineFlags(command, &options.engine, &raw);
+  }
+  AddStepBenchFlags(bench_step, &options.step_bench);
   AddServeFlags(serve, &options.engine, &options.serve, &raw);
   AddOfflineFlags(generate, &options.offline);
   AddOfflineFlags(eval, &options.offline);
@@ -141,6 +196,7 @@ ParsedFlags ParseOnce(std::vector<std::string> args, std::string* config) {
   }
   if (generate->parsed()) options.command = Command::kGenerate;
   if (eval->parsed()) options.command = Command::kEval;
+  if (bench_step->parsed()) options.command = Command::kBenchStep;
   *config = raw.config;
   const Status status = Settle(raw, &options);
   if (!status.ok() && raw.config.empty()) return Failure(status.message());
@@ -152,6 +208,8 @@ ParsedFlags ParseOnce(std::vector<std::string> args, std::string* config) {
 }  // namespace
 
 ParsedFlags ParseFlags(const std::vector<std::string>& args) {
+  const std::string misplaced = MisplacedArgument(args);
+  if (!misplaced.empty()) return Failure(misplaced);
   std::string config;
   ParsedFlags first = ParseOnce(args, &config);
   if (!first.options.has_value() || config.empty()) return first;

@@ -55,8 +55,9 @@ Result<InputLine> ParseInputLine(const std::string& line, const ParseContext& co
   FieldReader reader(*json);
   InputLine parsed;
   parsed.call.sampling = defaults;
-  CheckRefusedFields(Route::kCompletions, &reader);
-  ReadSampling(&reader, defaults.max_tokens, &parsed.call);
+  CheckRefusedFields(Route::kOfflineLine, &reader);
+  ReadTokenLimit(&reader, 1, defaults.max_tokens, &parsed.call);
+  ReadSampling(&reader, context, &parsed.call);
   if (reader.Find("seed") == nullptr) parsed.call.sampling.seed = defaults.seed;
   std::string param;
   parsed.call.prompt_ids = ReadPrompt(&reader, context, &param);

@@ -18,8 +18,8 @@ struct InputLine {
 };
 
 // One input line: a JSON object with "prompt_ids", "messages" or "prompt" (the first present counts) and, optionally,
-// max_tokens, temperature, top_p, seed, stop, ignore_eos. `defaults` fills what the line leaves out. The error names
-// the field.
+// stop and the sampling fields of the completions route, without n, logprobs and echo. `defaults` fills what the line
+// leaves out. The error names the field.
 Result<InputLine> ParseInputLine(const std::string& line, const ParseContext& context,
                                  const SamplingParams& defaults);
 

@@ -67,6 +67,7 @@ std::string RunSummary::ToJson(const ModelInfo& info, int64_t steps, double seco
   if (with_matches) {
     summary["matches"] = matches_;
     summary["mismatches"] = mismatches_;
+    summary["without_expectation"] = uncompared_;
     summary["first_mismatch"] =
         first_mismatch_.has_value() ? nlohmann::ordered_json(*first_mismatch_) : nullptr;
   }

@@ -18,11 +18,13 @@ class RunSummary {
 
   void AddResult(const GenerationResult& result);
   void AddFailure() { ++failed_; }
+  void AddUncompared() { ++uncompared_; }  // a result whose line says nothing about what to expect
   void AddComparison(int64_t index, bool match);
 
   // 1 + accepted / rounds; 1 without rounds.
   double MeanAcceptanceLength() const;
   int64_t failed() const { return failed_; }
+  int64_t mismatches() const { return mismatches_; }
 
   // One line of JSON. `with_matches`: eval's comparison is part of it.
   std::string ToJson(const ModelInfo& info, int64_t steps, double seconds, int32_t batch,
@@ -39,6 +41,7 @@ class RunSummary {
   int64_t tokens_ = 0;
   int64_t matches_ = 0;
   int64_t mismatches_ = 0;
+  int64_t uncompared_ = 0;
   std::optional<int64_t> first_mismatch_;
 };
 

@@ -4,8 +4,9 @@
 // and posts to the strand.
 // Invariants:
 //  1. One request at a time: the next one is parsed after the answer is completely written.
-//  2. While an answer is pending one read watches the socket, so that a client that leaves is noticed at once. It ends
-//     when bytes of a pipelined request arrive; they stay in the buffer.
+//  2. While an answer is pending one read watches the socket, so that a client that leaves is noticed at once. Bytes of
+//     a pipelined request stay in the buffer; only a client that sends more than kReadAheadBytes of them is not watched.
+//  3. A client that closes its sending side counts as gone: TCP does not tell that from a client that closed altogether.
 #pragma once
 
 #include <utility>  // before Asio: its headers use std::exchange without it
@@ -29,7 +30,8 @@ class Connection;
 // What all connections of a server share. Outlives them.
 struct ConnectionContext {
   const HttpServerOptions* options = nullptr;
-  const Router* router = nullptr;
+  std::atomic<const Router*> router{nullptr};  // null: nothing is served yet
+  std::atomic<bool> draining{false};           // every answer ends its connection
   HttpErrorFormat error_format;
   boost::asio::thread_pool* workers = nullptr;
   std::atomic<int64_t> active_requests{0};

@@ -12,6 +12,7 @@ const char* HttpReason(int status) {
     case 405: return "Method Not Allowed";
     case 408: return "Request Timeout";
     case 413: return "Payload Too Large";
+    case 415: return "Unsupported Media Type";
     case 429: return "Too Many Requests";
     case 431: return "Request Header Fields Too Large";
     case 500: return "Internal Server Error";
@@ -50,6 +51,7 @@ void Exchange::Send(HttpResponse response) {
     if (started_) return;
     started_ = true;
     ended_ = true;
+    status_ = response.status;
     head_ = Head(response.status, response.content_type, response.headers);
     head_ += "Content-Length: " + std::to_string(response.body.size()) + "\r\n";
     head_ += options_.keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
@@ -64,6 +66,7 @@ void Exchange::StartStream(StreamStart start) {
     if (started_) return;
     started_ = true;
     streaming_ = true;
+    status_ = 200;
     keep_alive_text_ = std::move(start.keep_alive);
     head_ = Head(200, start.content_type, start.headers);
     if (options_.http_1_1) head_ += "Transfer-Encoding: chunked\r\n";
@@ -96,6 +99,11 @@ void Exchange::End() {
     if (!started_) return;
   }
   wake_();
+}
+
+bool Exchange::gone() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return gone_;
 }
 
 void Exchange::OnDisconnect(std::function<void()> callback) {
@@ -139,6 +147,11 @@ void Exchange::QueueKeepAlive() {
 bool Exchange::streaming() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return streaming_;
+}
+
+int Exchange::status() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return status_;
 }
 
 void Exchange::Complete() {

@@ -30,6 +30,7 @@ class Exchange : public ResponseWriter {
   void StartStream(StreamStart start) override;
   bool Write(std::string_view piece) override;
   void End() override;
+  bool gone() const override;
   void OnDisconnect(std::function<void()> callback) override;
 
   // For the connection ------------------------------------------------------------------------------------------------
@@ -42,6 +43,7 @@ class Exchange : public ResponseWriter {
   Output Take();
   void QueueKeepAlive();  // no effect unless a stream is open and silent
   bool streaming() const;
+  int status() const;  // of the status line; 0 before there is one
   bool http_1_1() const { return options_.http_1_1; }
   void Complete();  // everything is written; the disconnect callback is dropped
   void Gone();      // the client left; runs the disconnect callback
@@ -56,6 +58,7 @@ class Exchange : public ResponseWriter {
   std::string queued_;
   std::string keep_alive_text_;
   std::function<void()> on_disconnect_;
+  int status_ = 0;
   bool started_ = false;
   bool streaming_ = false;
   bool ended_ = false;

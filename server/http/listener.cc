@@ -26,7 +26,7 @@ class HttpServer::Impl {
         acceptor_(asio::make_strand(io_)),
         retry_timer_(acceptor_.get_executor()) {
     context_.options = &options_;
-    context_.router = router;
+    context_.router.store(router);
     context_.error_format = std::move(error_format);
     context_.workers = &workers_;
     std::random_device device;
@@ -37,9 +37,12 @@ class HttpServer::Impl {
 
   Status Bind() {
     boost::system::error_code error;
-    const asio::ip::address address = asio::ip::make_address(options_.host, error);
+    // The one name that needs no resolver.
+    const std::string host = options_.host == "localhost" ? "127.0.0.1" : options_.host;
+    const asio::ip::address address = asio::ip::make_address(host, error);
     if (error) {
-      return InvalidArgument("host is '" + options_.host + "', needs an IPv4 or IPv6 address");
+      return InvalidArgument("host is '" + options_.host +
+                             "', needs an IPv4 or IPv6 address or localhost");
     }
     const tcp::endpoint endpoint(address, options_.port);
     const auto failed = [&](const char* what) {
@@ -86,6 +89,8 @@ class HttpServer::Impl {
     for (std::thread& thread : threads_) thread.join();
   }
 
+  void SetRouter(const Router* router) { context_.router.store(router); }
+  void BeginDrain() { context_.draining.store(true); }
   uint16_t port() const { return port_; }
   int64_t active_requests() const { return context_.active_requests.load(); }
 
@@ -104,12 +109,23 @@ class HttpServer::Impl {
       Accept();
       return;
     }
+    ReportAcceptFailure(error);
     // Out of file descriptors, or a client that left in the backlog: go on, but do not spin.
     retry_timer_.expires_after(std::chrono::milliseconds(50));
     retry_timer_.async_wait([this](boost::system::error_code cancelled) {
       if (!cancelled && acceptor_.is_open()) Accept();
     });
   }
+
+  // Runs in the acceptor's strand. A lasting failure comes back twenty times a second and is told once in a while.
+  void ReportAcceptFailure(const boost::system::error_code& error) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!options_.on_accept_failure || now < next_report_) return;
+    next_report_ = now + kReportInterval;
+    options_.on_accept_failure("cannot accept a connection: " + error.message());
+  }
+
+  static constexpr auto kReportInterval = std::chrono::seconds(10);
 
   const HttpServerOptions options_;
   ConnectionContext
@@ -119,6 +135,7 @@ class HttpServer::Impl {
   asio::thread_pool workers_;
   tcp::acceptor acceptor_;
   asio::steady_timer retry_timer_;
+  std::chrono::steady_clock::time_point next_report_{};
   std::vector<std::thread> threads_;
   uint16_t port_ = 0;
   bool stopped_ = false;
@@ -136,6 +153,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& o
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
 
+void HttpServer::SetRouter(const Router* router) { impl_->SetRouter(router); }
+void HttpServer::BeginDrain() { impl_->BeginDrain(); }
 uint16_t HttpServer::port() const { return impl_->port(); }
 int64_t HttpServer::active_requests() const { return impl_->active_requests(); }
 void HttpServer::Stop() { impl_->Stop(); }

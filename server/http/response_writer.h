@@ -40,6 +40,9 @@ class ResponseWriter {
   // Ends the stream after what is queued.
   virtual void End() = 0;
 
+  // The client left before the answer was complete.
+  virtual bool gone() const { return false; }
+
   // `callback` runs when the client goes away before the answer is complete; at once if it already has. It runs on an
   // io thread and must not block.
   virtual void OnDisconnect(std::function<void()> callback) = 0;

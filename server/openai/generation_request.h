@@ -26,7 +26,12 @@ struct ParseContext {
 
 struct GenerationRequest {
   Route route = Route::kCompletions;
-  std::vector<GenerationCall> calls;  // one per prompt, in order
+  std::vector<GenerationCall> calls;  // `choices_per_prompt` for each prompt, in order
+  int32_t choices_per_prompt = 1;
+  bool logprobs = false;  // report them; the calls say how many
+  bool echo = false;      // the prompt in front of the text, and of the log-probabilities
+  bool drop_output =
+      false;  // the client wants no output token; the calls make one, the engine's least
   bool stream = false;
   bool include_usage = false;
   bool continuous_usage = false;
@@ -39,9 +44,13 @@ ParsedRequest ParseChat(const std::string& body, const ParseContext& context);
 
 // Shared with the offline commands ------------------------------------------------------------------------------------
 
-// temperature, top_p, seed, stop, ignore_eos and the token limit. `fallback_max_tokens` 0 means up to the model length,
-// settled by FitToModel. A seed that is absent is drawn here.
-void ReadSampling(FieldReader* reader, int32_t fallback_max_tokens, GenerationCall* call);
+// The token limit, in `least_max_tokens` and above. `fallback_max_tokens` 0 means up to the model length, settled by
+// FitToModel.
+void ReadTokenLimit(FieldReader* reader, int32_t least_max_tokens, int32_t fallback_max_tokens,
+                    GenerationCall* call);
+
+// Everything else that picks tokens, and the stop strings. A seed that is absent is drawn here.
+void ReadSampling(FieldReader* reader, const ParseContext& context, GenerationCall* call);
 
 // The ids of a "messages" list; errors go to the reader.
 std::vector<int32_t> ReadMessages(FieldReader* reader, const ParseContext& context);
@@ -50,10 +59,9 @@ std::vector<int32_t> ReadMessages(FieldReader* reader, const ParseContext& conte
 std::vector<int32_t> ReadTokenIds(FieldReader* reader, const std::string& name,
                                   const nlohmann::json& list, int32_t vocab_size);
 
-// Limits max_tokens to what the model's length leaves behind the prompt; an error when that is nothing.
+// Limits max_tokens to what the model's length leaves behind the prompt; an error when that is nothing, or less than
+// min_tokens.
 std::optional<ApiError> FitToModel(const std::string& param, int32_t max_model_len,
                                    GenerationCall* call);
-
-uint64_t DrawSeed();
 
 }  // namespace firesteel

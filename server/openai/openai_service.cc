@@ -50,21 +50,39 @@ void OpenAiService::AddRoutes(Router* router) {
     Generate(ParseChat(request.body, context_), request.request_id, std::move(writer));
   });
   router->Add("GET", "/v1/models", [this](HttpRequest, Writer writer) { writer->Send(Models()); });
+  router->Add("GET", "/v1/models/*", [this](HttpRequest request, Writer writer) {
+    writer->Send(Model(request.path.substr(std::string("/v1/models/").size())));
+  });
   router->Add("GET", "/health", [this](HttpRequest, Writer writer) { writer->Send(Health()); });
+  // The same answer under the name that readiness probes ask for.
+  router->Add("GET", "/ready", [this](HttpRequest, Writer writer) { writer->Send(Health()); });
   router->Add("GET", "/version", [this](HttpRequest, Writer writer) {
     writer->Send(JsonResponse(200, {{"version", options_.version}}));
   });
 }
 
+Json OpenAiService::Card() const {
+  return {{"id", options_.model_name},
+          {"object", "model"},
+          {"created", started_},
+          {"owned_by", "firesteel"},
+          {"root", options_.model_name},
+          {"parent", nullptr},
+          {"max_model_len", context_.max_model_len}};
+}
+
 HttpResponse OpenAiService::Models() const {
-  const Json card = {{"id", options_.model_name},
-                     {"object", "model"},
-                     {"created", started_},
-                     {"owned_by", "firesteel"},
-                     {"root", options_.model_name},
-                     {"parent", nullptr},
-                     {"max_model_len", context_.max_model_len}};
-  return JsonResponse(200, {{"object", "list"}, {"data", Json::array({card})}});
+  return JsonResponse(200, {{"object", "list"}, {"data", Json::array({Card()})}});
+}
+
+HttpResponse OpenAiService::Model(const std::string& name) const {
+  if (name == options_.model_name) return JsonResponse(200, Card());
+  constexpr size_t kShownBytes = 100;
+  ApiError error = FieldError("model", "the model is '" + name.substr(0, kShownBytes) +
+                                           "', this server has '" + options_.model_name + "'");
+  error.status = 404;
+  error.code = "model_not_found";
+  return ErrorResponse(error);
 }
 
 HttpResponse OpenAiService::Health() const {
@@ -80,6 +98,13 @@ void OpenAiService::Generate(ParsedRequest parsed, const std::string& request_id
     return writer->Send(ErrorResponse(*error));
   }
   GenerationRequest& request = std::get<GenerationRequest>(parsed);
+  const auto most = static_cast<size_t>(engine_->info().max_live_requests);
+  if (most > 0 && request.calls.size() > most) {
+    return writer->Send(ErrorResponse(
+        FieldError("prompt", "prompts times n make " + std::to_string(request.calls.size()) +
+                                 " sequences, needs at most " + std::to_string(most) +
+                                 ": the server's slots and queue together")));
+  }
   ReplyOptions options;
   options.route = request.route;
   options.stream = request.stream;
@@ -88,12 +113,17 @@ void OpenAiService::Generate(ParsedRequest parsed, const std::string& request_id
   options.id = (request.route == Route::kChat ? "chatcmpl-" : "cmpl-") + request_id;
   options.model = options_.model_name;
   options.created = NowSeconds();
-  std::vector<int32_t> prompt_tokens;
-  for (const GenerationCall& call : request.calls) {
-    prompt_tokens.push_back(static_cast<int32_t>(call.prompt_ids.size()));
+  options.logprobs = request.logprobs;
+  options.drop_output = request.drop_output;
+  const auto per_prompt = static_cast<size_t>(request.choices_per_prompt);
+  for (size_t i = 0; i < request.calls.size(); ++i) {
+    const std::vector<int32_t>& prompt = request.calls[i].prompt_ids;
+    if (i % per_prompt == 0) options.prompt_tokens += static_cast<int64_t>(prompt.size());
+    if (request.echo) options.echoed_prompts.push_back(prompt);
   }
   // Shared with the stream of each choice, on the output thread.
-  const auto reply = std::make_shared<Reply>(std::move(options), std::move(prompt_tokens), writer);
+  const auto reply =
+      std::make_shared<Reply>(std::move(options), context_.tokenizer, request.calls.size(), writer);
   std::vector<RequestId> ids;
   for (size_t i = 0; i < request.calls.size(); ++i) {
     const Result<RequestId> id = output_->Submit(std::move(request.calls[i]), reply->StreamFor(i));

@@ -1,4 +1,4 @@
-// The OpenAI-style routes over one engine: completions, chat completions, models, health and version.
+// The OpenAI-style routes over one engine: completions, chat completions, models, health, readiness and version.
 //
 // Threads: handlers run on any thread of the HTTP server. Invariant: a generation is admitted by the engine before the
 // first header byte is sent, so a refusal is a real status code, also for a stream.
@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "engine/api/engine.h"
@@ -29,7 +30,7 @@ class OpenAiService {
 
   void AddRoutes(Router* router);
 
-  // /health answers 503 from now on.
+  // /health and /ready answer 503 from now on.
   void BeginDrain() { draining_.store(true); }
 
   static HttpResponse FormatError(int status, const std::string& message);
@@ -38,6 +39,8 @@ class OpenAiService {
   void Generate(ParsedRequest parsed, const std::string& request_id,
                 std::shared_ptr<ResponseWriter> writer);
   HttpResponse Models() const;
+  HttpResponse Model(const std::string& name) const;
+  nlohmann::json Card() const;
   HttpResponse Health() const;
 
   const OpenAiOptions options_;

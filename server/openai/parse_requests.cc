@@ -11,6 +11,8 @@ namespace {
 
 constexpr int32_t kDefaultCompletionTokens = 16;
 constexpr size_t kMaxPrompts = 1024;
+constexpr int64_t kMaxChoices = 128;  // of one prompt
+constexpr int64_t kMostLogprobs = 20;
 
 void ReadModel(FieldReader* reader, const ParseContext& context, std::optional<ApiError>* error) {
   std::string model = context.model_name;
@@ -34,6 +36,51 @@ void ReadStreaming(FieldReader* reader, GenerationRequest* request) {
   inner.ReadBool("include_usage", &request->include_usage);
   inner.ReadBool("continuous_usage_stats", &request->continuous_usage);
   if (!inner.ok()) reader->Fail("stream_options." + inner.error().param, inner.error().message);
+}
+
+void ReadChoices(FieldReader* reader, GenerationRequest* request) {
+  int64_t choices = 1;
+  reader->ReadInt("n", 1, kMaxChoices, &choices);
+  int64_t best_of = choices;
+  reader->ReadInt("best_of", 1, kMaxChoices, &best_of);
+  if (best_of != choices) {
+    reader->Fail("best_of", "best_of is " + std::to_string(best_of) +
+                                ", needs null or n, which is " + std::to_string(choices));
+  }
+  request->choices_per_prompt = static_cast<int32_t>(choices);
+}
+
+// logprobs, echo and the token limit of a completion, which decide together what of the prompt is reported.
+void ReadCompletionReports(FieldReader* reader, GenerationRequest* request,
+                           GenerationCall* options) {
+  SamplingParams& sampling = options->sampling;
+  const Json* logprobs = reader->Find("logprobs");
+  int64_t count = -1;
+  if (logprobs != nullptr && *logprobs != false) {
+    reader->ReadInt("logprobs", 0, kMostLogprobs, &count);
+  }
+  reader->ReadBool("echo", &request->echo);
+  request->logprobs = count >= 0;
+  sampling.logprobs = static_cast<int32_t>(count);
+  if (request->echo) sampling.prompt_logprobs = sampling.logprobs;
+  const bool may_drop_output = request->echo && request->logprobs;
+  ReadTokenLimit(reader, may_drop_output ? 0 : 1, kDefaultCompletionTokens, options);
+  if (sampling.max_tokens == 0) {
+    request->drop_output = true;
+    sampling.max_tokens = 1;
+  }
+}
+
+// logprobs of a chat is a switch, top_logprobs the count.
+void ReadChatReports(FieldReader* reader, GenerationRequest* request, GenerationCall* options) {
+  reader->ReadBool("logprobs", &request->logprobs);
+  int64_t count = 0;
+  reader->ReadInt("top_logprobs", 0, kMostLogprobs, &count);
+  if (count > 0 && !request->logprobs) {
+    reader->Fail("top_logprobs", "top_logprobs is " + std::to_string(count) +
+                                     ", which is only allowed when logprobs is true");
+  }
+  if (request->logprobs) options->sampling.logprobs = static_cast<int32_t>(count);
 }
 
 std::vector<int32_t> EncodePrompt(FieldReader* reader, const std::string& name, const Json& text,
@@ -156,7 +203,11 @@ ParsedRequest Complete(FieldReader* reader, const ParseContext& context, const s
       return *error;
     const Status valid = call.sampling.Validate();
     if (!valid.ok()) return EngineError(valid);
-    request.calls.push_back(std::move(call));
+    // The choices of one prompt differ by their seeds.
+    for (int32_t choice = 0; choice < request.choices_per_prompt; ++choice) {
+      request.calls.push_back(call);
+      ++call.sampling.seed;
+    }
   }
   return request;
 }
@@ -197,7 +248,9 @@ ParsedRequest ParseCompletions(const std::string& body, const ParseContext& cont
   GenerationCall options;
   CheckRefusedFields(request.route, &reader);
   ReadStreaming(&reader, &request);
-  ReadSampling(&reader, kDefaultCompletionTokens, &options);
+  ReadChoices(&reader, &request);
+  ReadCompletionReports(&reader, &request, &options);
+  ReadSampling(&reader, context, &options);
   std::vector<std::vector<int32_t>> prompts = ReadPrompts(&reader, context);
   return Complete(&reader, context, "prompt", std::move(request), options, std::move(prompts));
 }
@@ -214,7 +267,10 @@ ParsedRequest ParseChat(const std::string& body, const ParseContext& context) {
   GenerationCall options;
   CheckRefusedFields(request.route, &reader);
   ReadStreaming(&reader, &request);
-  ReadSampling(&reader, 0, &options);
+  ReadChoices(&reader, &request);
+  ReadChatReports(&reader, &request, &options);
+  ReadTokenLimit(&reader, 1, 0, &options);
+  ReadSampling(&reader, context, &options);
   std::vector<std::vector<int32_t>> prompts;
   prompts.push_back(ReadMessages(&reader, context));
   return Complete(&reader, context, "messages", std::move(request), options, std::move(prompts));

@@ -12,14 +12,8 @@ namespace {
 bool Never(const Json&) { return false; }
 bool IsFalse(const Json& value) { return value == false; }
 bool IsTrue(const Json& value) { return value == true; }
-bool IsFalseOrZero(const Json& value) {
-  return value == false || (value.is_number() && value == 0);
-}
 bool IsZero(const Json& value) { return value.is_number() && value == 0; }
 bool IsOne(const Json& value) { return value.is_number() && value == 1; }
-bool IsZeroOrMinusOne(const Json& value) {
-  return value.is_number() && (value == 0 || value == -1);
-}
 bool IsEmpty(const Json& value) {
   return (value.is_structured() || value.is_string()) && value.empty();
 }
@@ -34,6 +28,9 @@ bool IsNone(const Json& value) { return value == "none"; }
 bool IsMedium(const Json& value) { return value == "medium"; }
 bool IsTextOnly(const Json& value) { return value == Json::array({"text"}); }
 bool IsOptionalTrueOrFalse(const Json& value) { return value.is_boolean(); }
+
+// "thinking": false or {"type":"disabled"}.
+bool IsDisabled(const Json& value) { return value == false || value == Json{{"type", "disabled"}}; }
 
 // The chat renderer has one switch, and it is off: the answer starts behind a closed think block.
 bool IsThinkingOff(const Json& value) {
@@ -51,20 +48,10 @@ struct RefusedField {
   const char* neutral_text;
 };
 
-constexpr RefusedField kBothRoutes[] = {
-    {"n", IsOne, "1"},
-    {"presence_penalty", IsZero, "0"},
-    {"frequency_penalty", IsZero, "0"},
-    {"repetition_penalty", IsOne, "1"},
+constexpr RefusedField kEveryRoute[] = {
     {"length_penalty", IsOne, "1"},
-    {"logit_bias", IsEmpty, "{}"},
-    {"top_k", IsZeroOrMinusOne, "0 or -1"},
-    {"min_p", IsZero, "0"},
     {"typical_p", IsOne, "1"},
-    {"min_tokens", IsZero, "0"},
     {"use_beam_search", IsFalse, "false"},
-    {"best_of", IsOne, "1"},
-    {"bad_words", IsEmpty, "[]"},
     {"allowed_token_ids", IsEmpty, "[]"},
     {"stop_token_ids", IsEmpty, "[]"},
     {"stop_regex", IsEmpty, "[]"},
@@ -88,18 +75,42 @@ constexpr RefusedField kBothRoutes[] = {
     {"regex", Never, "null"},
     {"ebnf", Never, "null"},
     {"lora_path", Never, "null"},
+    {"bad_words_ids", IsEmpty, "[]"},
+    {"detokenize", IsTrue, "true"},
+    {"enable_thinking", IsFalse, "false"},
+    {"guidance_scale", IsOne, "1"},
+    {"max_new_tokens", Never, "null (the limit is max_tokens)"},
+    {"max_output_tokens", Never, "null (the limit is max_tokens)"},
+    {"n_predict", Never, "null (the limit is max_tokens)"},
+    {"n_probs", IsZero, "0"},
+    {"no_stop_trim", IsFalse, "false"},
+    {"reasoning", IsEmpty, "{}"},
+    {"repeat_penalty", IsOne, "1"},
+    {"samplers", IsEmpty, "[]"},
+    {"stop_sequences", IsEmpty, "[] (the field is stop)"},
+    {"structural_tag", Never, "null"},
+    {"tfs_z", IsOne, "1"},
+    {"thinking", IsDisabled, "false"},
+    {"top_a", IsZero, "0"},
+    {"typical", IsOne, "1"},
+    // The switch of each of these samplers. Their other fields do nothing while the switch is off.
+    {"dry_multiplier", IsZero, "0"},
+    {"mirostat", IsZero, "0"},
+    {"mirostat_mode", IsZero, "0"},
+    {"xtc_probability", IsZero, "0"},
 };
 
 constexpr RefusedField kCompletionsOnly[] = {
-    {"logprobs", IsFalse, "null"},
-    {"echo", IsFalse, "false"},
     {"suffix", IsBlank, "\"\""},
     {"prompt_embeds", Never, "null"},
 };
 
+constexpr RefusedField kOfflineOnly[] = {
+    {"n", IsOne, "1"},          {"best_of", IsOne, "1"},     {"logprobs", IsFalse, "false"},
+    {"echo", IsFalse, "false"}, {"suffix", IsBlank, "\"\""}, {"prompt_embeds", Never, "null"},
+};
+
 constexpr RefusedField kChatOnly[] = {
-    {"logprobs", IsFalse, "false"},
-    {"top_logprobs", IsFalseOrZero, "0"},
     {"tools", IsEmpty, "[]"},
     {"tool_choice", IsNoTool, "\"none\" or \"auto\""},
     {"functions", IsEmpty, "[]"},
@@ -131,11 +142,11 @@ void Check(const RefusedField (&fields)[n], FieldReader* reader) {
 }  // namespace
 
 void CheckRefusedFields(Route route, FieldReader* reader) {
-  Check(kBothRoutes, reader);
-  if (route == Route::kCompletions) {
-    Check(kCompletionsOnly, reader);
-  } else {
-    Check(kChatOnly, reader);
+  Check(kEveryRoute, reader);
+  switch (route) {
+    case Route::kCompletions: return Check(kCompletionsOnly, reader);
+    case Route::kChat: return Check(kChatOnly, reader);
+    case Route::kOfflineLine: return Check(kOfflineOnly, reader);
   }
 }
 

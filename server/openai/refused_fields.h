@@ -6,7 +6,7 @@
 
 namespace firesteel {
 
-enum class Route { kCompletions, kChat };
+enum class Route { kCompletions, kChat, kOfflineLine };
 
 // Fails the reader at the first such field.
 void CheckRefusedFields(Route route, FieldReader* reader);

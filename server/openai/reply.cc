@@ -1,8 +1,9 @@
 #include "server/openai/reply.h"
 
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <utility>
+
+#include "server/openai/logprobs_json.h"
 
 namespace firesteel {
 
@@ -13,6 +14,8 @@ namespace {
 std::string Quoted(std::string_view text) {
   return Json(std::string(text)).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
+
+constexpr char kNull[] = "null";
 
 const char* FinishName(FinishReason reason) {
   return reason == FinishReason::kLength ? "length" : "stop";
@@ -28,8 +31,8 @@ class Reply::ChoiceStream : public ResponseStream {
  public:
   ChoiceStream(std::shared_ptr<Reply> reply, size_t choice)
       : reply_(std::move(reply)), choice_(choice) {}
-  bool OnText(std::string_view text, int64_t tokens_so_far) override {
-    return reply_->OnText(choice_, text, tokens_so_far);
+  bool OnText(std::string_view text, const GenerationResult& so_far) override {
+    return reply_->OnText(choice_, text, so_far);
   }
   void OnFinish(GenerationResult result) override { reply_->OnFinish(choice_, std::move(result)); }
 
@@ -38,12 +41,12 @@ class Reply::ChoiceStream : public ResponseStream {
   const size_t choice_;
 };
 
-Reply::Reply(ReplyOptions options, std::vector<int32_t> prompt_tokens,
+Reply::Reply(ReplyOptions options, const Tokenizer* tokenizer, size_t choices,
              std::shared_ptr<ResponseWriter> writer)
     : options_(std::move(options)),
-      prompt_tokens_(std::move(prompt_tokens)),
+      tokenizer_(tokenizer),
       writer_(std::move(writer)),
-      choices_(prompt_tokens_.size()) {
+      choices_(choices) {
   const bool chat = options_.route == Route::kChat;
   chunk_head_ = "data: {\"id\":" + Quoted(options_.id) + ",\"object\":\"" +
                 (chat ? "chat.completion.chunk" : "text_completion") +
@@ -72,14 +75,43 @@ void Reply::Refuse(const ApiError& error) {
 }
 
 bool Reply::WriteRole(size_t choice) {
-  if (options_.route != Route::kChat || choices_[choice].role_sent) return true;
-  choices_[choice].role_sent = true;
-  return WriteChunk(choice, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", nullptr);
+  if (options_.route != Route::kChat || choices_[choice].start_sent) return true;
+  choices_[choice].start_sent = true;
+  return WriteChunk(choice, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", kNull, nullptr);
 }
 
-bool Reply::WriteChunk(size_t choice, const std::string& payload, const char* finish_reason) {
+bool Reply::WriteEcho(size_t choice, const GenerationResult& so_far) {
+  if (options_.echoed_prompts.empty() || choices_[choice].start_sent) return true;
+  choices_[choice].start_sent = true;
+  const std::string text = tokenizer_->Decode(options_.echoed_prompts[choice], true);
+  return WriteChunk(choice, "\"text\":" + Quoted(text), EchoLogprobs(choice, so_far), nullptr);
+}
+
+std::string Reply::EchoLogprobs(size_t choice, const GenerationResult& so_far) {
+  if (!options_.logprobs) return kNull;
+  CompletionLogprobs part;
+  part.prompt_ids = &options_.echoed_prompts[choice];
+  part.prompt_logprobs = &so_far.prompt_logprobs;
+  return CompletionLogprobsJson(*tokenizer_, part, &choices_[choice].text_offset);
+}
+
+std::string Reply::NewLogprobs(size_t choice, const GenerationResult& so_far) {
+  Choice& state = choices_[choice];
+  const size_t first = std::exchange(state.logprobs_sent, so_far.logprobs.size());
+  if (!options_.logprobs || first == so_far.logprobs.size()) return kNull;
+  if (options_.route == Route::kChat) {
+    return ChatLogprobsJson(*tokenizer_, so_far.logprobs, first);
+  }
+  CompletionLogprobs part;
+  part.logprobs = &so_far.logprobs;
+  part.first = first;
+  return CompletionLogprobsJson(*tokenizer_, part, &state.text_offset);
+}
+
+bool Reply::WriteChunk(size_t choice, const std::string& payload, const std::string& logprobs,
+                       const char* finish_reason) {
   std::string chunk = chunk_head_ + "{\"index\":" + std::to_string(choice) + "," + payload +
-                      ",\"logprobs\":null,\"finish_reason\":";
+                      ",\"logprobs\":" + logprobs + ",\"finish_reason\":";
   chunk += finish_reason == nullptr ? std::string("null") : Quoted(finish_reason);
   chunk += "}]";
   if (options_.continuous_usage) {
@@ -91,16 +123,17 @@ bool Reply::WriteChunk(size_t choice, const std::string& payload, const char* fi
   return writer_->Write(chunk);
 }
 
-bool Reply::OnText(size_t choice, std::string_view text, int64_t tokens_so_far) {
+bool Reply::OnText(size_t choice, std::string_view text, const GenerationResult& so_far) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (closed_) return false;
-  choices_[choice].tokens = tokens_so_far;
+  if (options_.drop_output) return true;
+  choices_[choice].tokens = static_cast<int64_t>(so_far.output_ids.size());
   if (!options_.stream) return true;
-  if (!WriteRole(choice)) return false;
+  if (!WriteRole(choice) || !WriteEcho(choice, so_far)) return false;
   const bool chat = options_.route == Route::kChat;
   const std::string payload =
       chat ? "\"delta\":{\"content\":" + Quoted(text) + "}" : "\"text\":" + Quoted(text);
-  return WriteChunk(choice, payload, nullptr);
+  return WriteChunk(choice, payload, NewLogprobs(choice, so_far), nullptr);
 }
 
 void Reply::OnFinish(size_t choice, GenerationResult result) {
@@ -111,6 +144,12 @@ void Reply::OnFinish(size_t choice, GenerationResult result) {
     if (why.ok()) why = Unavailable("the generation was aborted");
     return Fail(EngineError(why));
   }
+  if (options_.drop_output) {
+    result.finish = FinishReason::kLength;
+    result.text.clear();
+    result.output_ids.clear();
+    result.logprobs.clear();
+  }
   Choice& state = choices_[choice];
   state.tokens = static_cast<int64_t>(result.output_ids.size());
   state.finished = true;
@@ -118,8 +157,10 @@ void Reply::OnFinish(size_t choice, GenerationResult result) {
   ++finished_;
   if (options_.stream) {
     WriteRole(choice);
+    WriteEcho(choice, state.result);
     const bool chat = options_.route == Route::kChat;
-    WriteChunk(choice, chat ? "\"delta\":{}" : "\"text\":\"\"", FinishName(state.result.finish));
+    WriteChunk(choice, chat ? "\"delta\":{}" : "\"text\":\"\"", NewLogprobs(choice, state.result),
+               FinishName(state.result.finish));
   }
   if (finished_ < choices_.size()) return;
   closed_ = true;
@@ -145,12 +186,25 @@ void Reply::Fail(const ApiError& error) {
 }
 
 std::string Reply::UsageJson() const {
-  const int64_t prompt = std::accumulate(prompt_tokens_.begin(), prompt_tokens_.end(), int64_t{0});
+  const int64_t prompt = options_.prompt_tokens;
   int64_t completion = 0;
   for (const Choice& choice : choices_) completion += choice.tokens;
   return "{\"prompt_tokens\":" + std::to_string(prompt) +
          ",\"completion_tokens\":" + std::to_string(completion) +
          ",\"total_tokens\":" + std::to_string(prompt + completion) + "}";
+}
+
+std::string Reply::BodyLogprobs(size_t choice) {
+  if (!options_.logprobs) return kNull;
+  const GenerationResult& result = choices_[choice].result;
+  if (options_.route == Route::kChat) return ChatLogprobsJson(*tokenizer_, result.logprobs, 0);
+  CompletionLogprobs whole;
+  if (!options_.echoed_prompts.empty()) {
+    whole.prompt_ids = &options_.echoed_prompts[choice];
+    whole.prompt_logprobs = &result.prompt_logprobs;
+  }
+  whole.logprobs = &result.logprobs;
+  return CompletionLogprobsJson(*tokenizer_, whole, &choices_[choice].text_offset);
 }
 
 void Reply::SendBody() {
@@ -160,12 +214,16 @@ void Reply::SendBody() {
                      "\",\"created\":" + std::to_string(options_.created) +
                      ",\"model\":" + Quoted(options_.model) + ",\"choices\":[";
   for (size_t i = 0; i < choices_.size(); ++i) {
-    const std::string text = Quoted(choices_[i].result.text);
+    const GenerationResult& result = choices_[i].result;
+    const bool echo = !options_.echoed_prompts.empty();
+    const std::string prompt =
+        echo ? tokenizer_->Decode(options_.echoed_prompts[i], true) : std::string();
+    const std::string text = Quoted(prompt + result.text);
     body += (i == 0 ? "{\"index\":" : ",{\"index\":") + std::to_string(i) + ",";
     body +=
         chat ? "\"message\":{\"role\":\"assistant\",\"content\":" + text + "}" : "\"text\":" + text;
-    body += ",\"logprobs\":null,\"finish_reason\":\"" +
-            std::string(FinishName(choices_[i].result.finish)) + "\"}";
+    body += ",\"logprobs\":" + BodyLogprobs(i) + ",\"finish_reason\":\"" +
+            std::string(FinishName(result.finish)) + "\"}";
   }
   body += "],\"usage\":" + UsageJson() + "}";
   HttpResponse response;

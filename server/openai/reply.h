@@ -14,6 +14,7 @@
 #include "server/openai/api_error.h"
 #include "server/openai/refused_fields.h"
 #include "server/stream/response_stream.h"
+#include "server/text/tokenizer.h"
 
 namespace firesteel {
 
@@ -24,13 +25,18 @@ struct ReplyOptions {
   bool continuous_usage = false;
   std::string id;
   std::string model;
-  int64_t created = 0;  // seconds since the epoch
+  int64_t created = 0;        // seconds since the epoch
+  int64_t prompt_tokens = 0;  // of all prompts, each counted once
+  bool logprobs = false;
+  bool drop_output = false;  // answer as if nothing had been generated
+  // [choices] with echo, else empty: the prompt goes in front of the choice's text and log-probabilities.
+  std::vector<std::vector<int32_t>> echoed_prompts;
 };
 
 class Reply : public std::enable_shared_from_this<Reply> {
  public:
-  // `prompt_tokens` has one entry per choice. The writer is shared with the connection.
-  Reply(ReplyOptions options, std::vector<int32_t> prompt_tokens,
+  // `tokenizer` outlives the reply. The writer is shared with the connection.
+  Reply(ReplyOptions options, const Tokenizer* tokenizer, size_t choices,
         std::shared_ptr<ResponseWriter> writer);
 
   // The stream that feeds one choice; call once per choice.
@@ -44,23 +50,31 @@ class Reply : public std::enable_shared_from_this<Reply> {
 
   struct Choice {
     int64_t tokens = 0;
-    bool role_sent = false;
+    bool start_sent = false;   // the role of a chat, the echo of a completion
+    size_t logprobs_sent = 0;  // output tokens whose log-probabilities are in chunks already
+    int64_t text_offset = 0;   // of the next token with log-probabilities
     bool finished = false;
     GenerationResult result;
   };
 
-  bool OnText(size_t choice, std::string_view text, int64_t tokens_so_far);
+  bool OnText(size_t choice, std::string_view text, const GenerationResult& so_far);
   void OnFinish(size_t choice, GenerationResult result);
 
   bool WriteRole(size_t choice);
-  bool WriteChunk(size_t choice, const std::string& payload, const char* finish_reason);
+  bool WriteEcho(size_t choice, const GenerationResult& so_far);
+  bool WriteChunk(size_t choice, const std::string& payload, const std::string& logprobs,
+                  const char* finish_reason);
+  // JSON of the log-probabilities that no chunk had yet, or null.
+  std::string NewLogprobs(size_t choice, const GenerationResult& so_far);
+  std::string EchoLogprobs(size_t choice, const GenerationResult& so_far);
+  std::string BodyLogprobs(size_t choice);
   void FinishStream();
   void SendBody();
   void Fail(const ApiError& error);
   std::string UsageJson() const;
 
   const ReplyOptions options_;
-  const std::vector<int32_t> prompt_tokens_;
+  const Tokenizer* const tokenizer_;
   const std::shared_ptr<ResponseWriter> writer_;
   std::string chunk_head_;  // the part of every chunk that never changes, formatted once
   std::mutex mutex_;        // guards all below and the order of writes

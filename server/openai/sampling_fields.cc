@@ -1,6 +1,7 @@
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
-#include <random>
+#include <string_view>
 
 #include "server/openai/generation_request.h"
 
@@ -10,8 +11,10 @@ using Json = nlohmann::json;
 
 namespace {
 
-constexpr size_t kMaxStopBytes = 1024;
-constexpr double kSmallestTopP = 1e-6;  // 0 would keep no token
+constexpr double kLargestPenalty = 2.0;
+constexpr double kSmallestRepetitionPenalty = 1e-3;
+constexpr double kLargestRepetitionPenalty = 1e3;
+constexpr double kLargestBias = 100.0;
 
 void ReadStop(FieldReader* reader, std::vector<std::string>* stop) {
   const Json* value = reader->Find("stop");
@@ -34,47 +37,133 @@ void ReadStop(FieldReader* reader, std::vector<std::string>* stop) {
   }
 }
 
-}  // namespace
-
-uint64_t DrawSeed() {
-  std::random_device device;
-  return (uint64_t{device()} << 32) | device();
+// The limits on counts and lengths are the engine's; `only` has nothing but the field in question.
+void CheckEngineLimits(FieldReader* reader, const std::string& name, const SamplingParams& only) {
+  const Status status = only.Validate();
+  if (!status.ok()) reader->Fail(name, status.message());
 }
 
-void ReadSampling(FieldReader* reader, int32_t fallback_max_tokens, GenerationCall* call) {
+void ReadFloatOption(FieldReader* reader, const char* name, double low, double high, float* out) {
+  double value = *out;
+  reader->ReadFloat(name, low, high, &value);
+  *out = static_cast<float>(value);
+}
+
+// {"TOKEN ID": bias, ...}
+void ReadLogitBias(FieldReader* reader, int32_t vocab_size, std::map<int32_t, float>* out) {
+  const Json* value = reader->Find("logit_bias");
+  if (value == nullptr || !reader->ok()) return;
+  if (!value->is_object()) return reader->FailValue("logit_bias", *value, "an object");
+  SamplingParams only;
+  for (const auto& item : value->items()) {
+    const std::string& key = item.key();
+    int32_t token = -1;
+    const std::from_chars_result parsed =
+        std::from_chars(key.data(), key.data() + key.size(), token);
+    const bool whole = parsed.ec == std::errc() && parsed.ptr == key.data() + key.size();
+    if (!whole || token < 0 || token >= vocab_size) {
+      return reader->Fail("logit_bias", "logit_bias has the key " + DescribeJson(Json(key)) +
+                                            ", needs a token id in 0.." +
+                                            std::to_string(vocab_size - 1));
+    }
+    const double bias = item.value().is_number() ? item.value().get<double>() : kLargestBias + 1.0;
+    if (!(bias >= -kLargestBias && bias <= kLargestBias)) {
+      return reader->Fail("logit_bias", "logit_bias of token " + key + " is " +
+                                            DescribeJson(item.value()) +
+                                            ", needs a number in -100..100");
+    }
+    only.logit_bias[token] = static_cast<float>(bias);
+  }
+  CheckEngineLimits(reader, "logit_bias", only);
+  *out = std::move(only.logit_bias);
+}
+
+// A word may begin a text or follow a space, and most tokenizers spell these differently: both are forbidden.
+void AddBadWord(FieldReader* reader, const Tokenizer& tokenizer, std::string_view word,
+                std::vector<std::vector<int32_t>>* out) {
+  const size_t start = word.find_first_not_of(' ');
+  if (start == std::string_view::npos) {
+    return reader->Fail("bad_words", "a string of bad_words is empty, needs more than spaces");
+  }
+  const std::string bare(word.substr(start));
+  const Result<std::vector<int32_t>> plain = tokenizer.EncodePlain(bare);
+  const Result<std::vector<int32_t>> spaced = tokenizer.EncodePlain(" " + bare);
+  for (const auto* ids : {&plain, &spaced}) {
+    if (!ids->ok()) return reader->Fail("bad_words", "bad_words: " + ids->status().message());
+  }
+  out->push_back(*plain);
+  // One that ends like the other is forbidden by it.
+  const bool covered = spaced->size() >= plain->size() &&
+                       std::equal(plain->rbegin(), plain->rend(), spaced->rbegin());
+  if (!covered) out->push_back(*spaced);
+}
+
+void ReadBadWords(FieldReader* reader, const Tokenizer& tokenizer,
+                  std::vector<std::vector<int32_t>>* out) {
+  const Json* value = reader->Find("bad_words");
+  if (value == nullptr || !reader->ok()) return;
+  if (!value->is_array()) return reader->FailValue("bad_words", *value, "a list of strings");
+  SamplingParams only;
+  for (const Json& item : *value) {
+    if (!item.is_string()) return reader->FailValue("bad_words", item, "a list of strings");
+    AddBadWord(reader, tokenizer, item.get_ref<const std::string&>(), &only.bad_words);
+    if (!reader->ok()) return;
+  }
+  CheckEngineLimits(reader, "bad_words", only);
+  *out = std::move(only.bad_words);
+}
+
+}  // namespace
+
+void ReadTokenLimit(FieldReader* reader, int32_t least_max_tokens, int32_t fallback_max_tokens,
+                    GenerationCall* call) {
   int64_t max_tokens = fallback_max_tokens;
-  reader->ReadInt("max_tokens", 1, INT32_MAX, &max_tokens);
-  reader->ReadInt("max_completion_tokens", 1, INT32_MAX, &max_tokens);
-  double temperature = call->sampling.temperature;
-  double top_p = call->sampling.top_p;
-  reader->ReadFloat("temperature", 0.0, 2.0, &temperature);
-  reader->ReadFloat("top_p", kSmallestTopP, 1.0, &top_p);
+  reader->ReadInt("max_tokens", least_max_tokens, INT32_MAX, &max_tokens);
+  reader->ReadInt("max_completion_tokens", least_max_tokens, INT32_MAX, &max_tokens);
+  call->sampling.max_tokens = static_cast<int32_t>(max_tokens);
+}
+
+void ReadSampling(FieldReader* reader, const ParseContext& context, GenerationCall* call) {
+  SamplingParams& sampling = call->sampling;
+  ReadFloatOption(reader, "temperature", 0.0, kLargestTemperature, &sampling.temperature);
+  ReadFloatOption(reader, "top_p", kSmallestTopP, 1.0, &sampling.top_p);
+  ReadFloatOption(reader, "min_p", 0.0, 1.0, &sampling.min_p);
+  ReadFloatOption(reader, "presence_penalty", -kLargestPenalty, kLargestPenalty,
+                  &sampling.presence_penalty);
+  ReadFloatOption(reader, "frequency_penalty", -kLargestPenalty, kLargestPenalty,
+                  &sampling.frequency_penalty);
+  ReadFloatOption(reader, "repetition_penalty", kSmallestRepetitionPenalty,
+                  kLargestRepetitionPenalty, &sampling.repetition_penalty);
+  int64_t top_k = sampling.top_k;
+  reader->ReadInt("top_k", -1, INT32_MAX, &top_k);
+  sampling.top_k = static_cast<int32_t>(std::max<int64_t>(top_k, 0));  // -1 is "all" too
+  int64_t min_tokens = sampling.min_tokens;
+  reader->ReadInt("min_tokens", 0, INT32_MAX, &min_tokens);
+  sampling.min_tokens = static_cast<int32_t>(min_tokens);
+  ReadLogitBias(reader, context.vocab_size, &sampling.logit_bias);
+  ReadBadWords(reader, *context.tokenizer, &sampling.bad_words);
   std::optional<uint64_t> seed;
   reader->ReadSeed("seed", &seed);
-  reader->ReadBool("ignore_eos", &call->sampling.ignore_eos);
+  sampling.seed = seed.has_value() ? *seed : DrawSeed();
+  reader->ReadBool("ignore_eos", &sampling.ignore_eos);
   ReadStop(reader, &call->stop);
-  call->sampling.max_tokens = static_cast<int32_t>(max_tokens);
-  call->sampling.temperature = static_cast<float>(temperature);
-  call->sampling.top_p = static_cast<float>(top_p);
-  call->sampling.seed = seed.has_value() ? *seed : DrawSeed();
 }
 
 std::optional<ApiError> FitToModel(const std::string& param, int32_t max_model_len,
                                    GenerationCall* call) {
-  const auto length = static_cast<int64_t>(call->prompt_ids.size());
-  if (length == 0) return FieldError(param, param + " has no tokens, needs at least 1");
-  const int64_t left = max_model_len - length;
-  if (left < 1) {
-    ApiError error =
-        FieldError(param, param + " has " + std::to_string(length) + " tokens, needs at most " +
-                              std::to_string(max_model_len - 1) + " to leave room for output in " +
-                              std::to_string(max_model_len) + " positions");
-    error.code = "context_length_exceeded";
-    return error;
+  const bool too_long = static_cast<int64_t>(call->prompt_ids.size()) >= max_model_len;
+  const Status status = LimitToModel(param, max_model_len, call);
+  if (status.ok()) {
+    const SamplingParams& sampling = call->sampling;
+    if (sampling.min_tokens <= sampling.max_tokens) return std::nullopt;
+    return FieldError("min_tokens", "min_tokens is " + std::to_string(sampling.min_tokens) +
+                                        ", needs at most the " +
+                                        std::to_string(sampling.max_tokens) +
+                                        " tokens that max_tokens and the model's length allow");
   }
-  const int64_t wanted = call->sampling.max_tokens > 0 ? call->sampling.max_tokens : left;
-  call->sampling.max_tokens = static_cast<int32_t>(std::min(wanted, left));
-  return std::nullopt;
+  ApiError error = FieldError(param, status.message());
+  if (too_long) error.code = "context_length_exceeded";
+  return error;
 }
 
 std::vector<int32_t> ReadTokenIds(FieldReader* reader, const std::string& name, const Json& list,

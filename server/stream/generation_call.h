@@ -1,4 +1,5 @@
-// A validated generation, whichever front end it came from: HTTP routes and the offline commands end here.
+// A validated generation, whichever front end it came from: HTTP routes, gRPC and the offline commands end here.
+// Pure functions, callable from any thread.
 #pragma once
 
 #include <cstdint>
@@ -6,15 +7,26 @@
 #include <vector>
 
 #include "engine/api/sampling_params.h"
+#include "kernels/core/status.h"
 
 namespace firesteel {
 
 inline constexpr size_t kMaxStopStrings = 16;
+inline constexpr size_t kMaxStopBytes = 1024;  // of one stop string
+inline constexpr double kSmallestTopP = 1e-6;  // 0 would keep no token
+inline constexpr double kLargestTemperature = 2.0;
 
 struct GenerationCall {
   std::vector<int32_t> prompt_ids;
   std::vector<std::string> stop;  // each non-empty, at most kMaxStopStrings
   SamplingParams sampling;
 };
+
+// A seed for a call whose client gave none.
+uint64_t DrawSeed();
+
+// Limits max_tokens, where 0 means as many as possible, to what the model's length leaves behind the prompt.
+// InvalidArgument, about the field `name`, when the prompt is empty or that is nothing.
+Status LimitToModel(const std::string& name, int32_t max_model_len, GenerationCall* call);
 
 }  // namespace firesteel

@@ -9,10 +9,14 @@ namespace {
 
 constexpr int64_t kWaitUs = 50'000;  // how late Stop() may be noticed while the engine is silent
 
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 }  // namespace
 
-OutputThread::OutputThread(Engine* engine, const Tokenizer* tokenizer)
-    : engine_(engine), tokenizer_(tokenizer), thread_([this] { Run(); }) {}
+OutputThread::OutputThread(Engine* engine, const Tokenizer* tokenizer, GenerationObserver* observer)
+    : engine_(engine), tokenizer_(tokenizer), observer_(observer), thread_([this] { Run(); }) {}
 
 OutputThread::~OutputThread() { Stop(); }
 
@@ -24,17 +28,18 @@ Result<RequestId> OutputThread::Submit(GenerationCall call,
   request.sampling = call.sampling;
   auto live = std::make_unique<Live>(Live{
       TextAssembler(tokenizer_, std::move(call.stop), static_cast<int32_t>(call.prompt_ids.size())),
-      std::move(stream)});
+      std::move(stream), std::chrono::steady_clock::now(), GenerationTimes{}});
   request.prompt = std::move(call.prompt_ids);
   const RequestId id = request.id;
   // One lock around both: the request's first event may come before the engine's Submit returns, and a refused request
   // must not be seen by Stop().
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (stopping_.load()) return Unavailable("the server is shutting down");
   const auto it = live_.emplace(id, std::move(live)).first;
-  Status status = engine_->Submit(std::move(request));
+  Status status = stopping_.load() ? Unavailable("the server is shutting down")
+                                   : engine_->Submit(std::move(request));
   if (!status.ok()) {
     live_.erase(it);
+    if (observer_ != nullptr) observer_->OnRefused(status.code());
     return status;
   }
   live_count_.fetch_add(1);
@@ -84,8 +89,9 @@ void OutputThread::Deliver(const TokenEvent& event) {
   Live* live = Find(event.id);
   if (live == nullptr) return;  // ended here before: by a stop string or by a stalled consumer
   const std::string text = live->assembler.Consume(event);
-  const int64_t tokens = static_cast<int64_t>(live->assembler.result().output_ids.size());
-  const bool taken = text.empty() || live->stream->OnText(text, tokens);
+  const GenerationResult& so_far = live->assembler.result();
+  ObserveTokens(live, static_cast<int64_t>(so_far.output_ids.size()));
+  const bool taken = text.empty() || live->stream->OnText(text, so_far);
   if (live->assembler.done()) {
     if (live->assembler.stopped_by_string() && event.finish == FinishReason::kNone) {
       engine_->Abort(event.id);
@@ -100,6 +106,19 @@ void OutputThread::Deliver(const TokenEvent& event) {
   }
 }
 
+void OutputThread::ObserveTokens(Live* live, int64_t tokens) {
+  GenerationTimes& times = live->times;
+  const int64_t fresh = tokens - times.output_tokens;
+  if (fresh == 0) return;
+  const double now_s = SecondsSince(live->submitted);
+  const bool first = times.output_tokens == 0;
+  if (observer_ != nullptr && first) observer_->OnFirstToken(now_s);
+  if (observer_ != nullptr && !first) observer_->OnTokens(now_s - times.last_token_s, fresh);
+  if (first) times.first_token_s = now_s;
+  times.last_token_s = now_s;
+  times.output_tokens = tokens;
+}
+
 void OutputThread::Finish(RequestId id, GenerationResult result) {
   std::unique_ptr<Live> live;
   {
@@ -108,6 +127,9 @@ void OutputThread::Finish(RequestId id, GenerationResult result) {
     live = std::move(it->second);
     live_.erase(it);
   }
+  live->times.end_s = SecondsSince(live->submitted);
+  live->times.prompt_tokens = result.prompt_tokens;
+  if (observer_ != nullptr) observer_->OnFinish(result.finish, live->times);
   live->stream->OnFinish(std::move(result));
   live.reset();
   live_count_.fetch_sub(1);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -16,6 +17,7 @@
 
 #include "engine/api/engine.h"
 #include "server/stream/generation_call.h"
+#include "server/stream/generation_observer.h"
 #include "server/stream/response_stream.h"
 #include "server/stream/text_assembler.h"
 #include "server/text/tokenizer.h"
@@ -24,8 +26,8 @@ namespace firesteel {
 
 class OutputThread {
  public:
-  // Starts the thread. `engine` and `tokenizer` outlive this object.
-  OutputThread(Engine* engine, const Tokenizer* tokenizer);
+  // Starts the thread. `engine`, `tokenizer` and `observer` (null: nobody) outlive this object.
+  OutputThread(Engine* engine, const Tokenizer* tokenizer, GenerationObserver* observer = nullptr);
   ~OutputThread();
   OutputThread(const OutputThread&) = delete;
   OutputThread& operator=(const OutputThread&) = delete;
@@ -46,15 +48,19 @@ class OutputThread {
   struct Live {
     TextAssembler assembler;
     std::unique_ptr<ResponseStream> stream;
+    std::chrono::steady_clock::time_point submitted;
+    GenerationTimes times;
   };
 
   void Run();
   void Deliver(const TokenEvent& event);
+  void ObserveTokens(Live* live, int64_t tokens);
   void Finish(RequestId id, GenerationResult result);
   Live* Find(RequestId id);
 
   Engine* const engine_;
   const Tokenizer* const tokenizer_;
+  GenerationObserver* const observer_;  // may be null
   std::atomic<uint64_t> next_id_{1};
   std::atomic<int64_t> live_count_{0};
   std::atomic<bool> stopping_{false};

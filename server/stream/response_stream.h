@@ -20,9 +20,13 @@ struct GenerationResult {
   Status error;                               // why, for kError and kAborted
   std::string text;                           // all of it: the concatenation of the OnText calls
   std::vector<int32_t> output_ids;  // up to and including the token that completed a stop string
+  // One per output id, and one per prompt id but the first, when the call asked for them; else empty.
+  std::vector<TokenLogprobs> logprobs;
+  std::vector<TokenLogprobs> prompt_logprobs;  // complete before the first OnText
   std::vector<int32_t>
       accepted_per_step;  // one entry per speculative round: drafts accepted and kept
-  int64_t drafted = 0;    // drafts verified in those rounds
+  std::vector<int32_t> drafted_per_step;  // as accepted_per_step: drafts verified
+  int64_t drafted = 0;                    // their sum
   int32_t prompt_tokens = 0;
 };
 
@@ -30,9 +34,10 @@ class ResponseStream {
  public:
   virtual ~ResponseStream() = default;
 
-  // Whole UTF-8 characters that no stop string can still claim. `tokens_so_far` counts the output ids behind it.
+  // Whole UTF-8 characters that no stop string can still claim. `so_far` is all there is up to this call, `text`
+  // included; its finish is set when OnFinish follows at once.
   // Returns false when the consumer's bounded buffer is full or the consumer is gone: the request is then aborted.
-  virtual bool OnText(std::string_view text, int64_t tokens_so_far) = 0;
+  virtual bool OnText(std::string_view text, const GenerationResult& so_far) = 0;
 
   virtual void OnFinish(GenerationResult result) = 0;
 };

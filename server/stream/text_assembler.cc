@@ -15,14 +15,20 @@ std::string TextAssembler::Consume(const TokenEvent& event) {
   FIRESTEEL_CHECK(!done(), "a token event after the last one of its request");
   std::string released;
   int32_t kept = 0;
+  result_.prompt_logprobs.insert(result_.prompt_logprobs.end(), event.prompt_logprobs.begin(),
+                                 event.prompt_logprobs.end());
   for (const int32_t token : event.tokens) {
     result_.output_ids.push_back(token);
     ++kept;
     released += matcher_.Push(decoder_.Push(tokenizer_->TokenBytes(token, false)));
     if (matcher_.matched()) break;
   }
+  const size_t reported = std::min(event.logprobs.size(), static_cast<size_t>(kept));
+  result_.logprobs.insert(result_.logprobs.end(), event.logprobs.begin(),
+                          event.logprobs.begin() + static_cast<std::ptrdiff_t>(reported));
   if (event.is_round) {
     result_.accepted_per_step.push_back(std::min(event.accepted, kept));
+    result_.drafted_per_step.push_back(event.drafted);
     result_.drafted += event.drafted;
   }
   if (!matcher_.matched() && event.finish != FinishReason::kNone) {

@@ -1,7 +1,7 @@
-// Turns the token events of one request into text, ids and acceptance counts, one token at a time.
+// Turns the token events of one request into text, ids, log-probabilities and acceptance counts, one token at a time.
 //
 // A round can bring several tokens; they are looked at singly, so that a stop string inside an accepted block cuts the
-// ids, the text and the acceptance count at the same token as one-token decoding would.
+// ids, their log-probabilities, the text and the acceptance count at the same token as one-token decoding would.
 // Threads: one owner, the output thread.
 #pragma once
 

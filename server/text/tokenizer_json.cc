@@ -290,7 +290,16 @@ Status CheckNfcTokens(const TokenizerSpec& spec, const std::string& where) {
 }  // namespace
 
 Result<TokenizerSpec> ReadTokenizerJson(const std::string& json, const std::string& where) {
-  const Json root = Json::parse(json, nullptr, /*allow_exceptions=*/false);
+  Json root;
+  try {
+    root = Json::parse(json);
+  } catch (const Json::parse_error& error) {
+    return InvalidArgument(where + ": is not valid JSON at byte " +
+                           std::to_string(std::min(error.byte, json.size())) + " of " +
+                           std::to_string(json.size()));
+  } catch (const Json::exception&) {
+    return InvalidArgument(where + ": has a number outside the range of JSON readers");
+  }
   if (!root.is_object()) return InvalidArgument(where + ": is not a JSON object");
   const Section file(root, where + ":");
   FIRESTEEL_RETURN_IF_ERROR(

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import socket
 import subprocess
 import tempfile
 import unittest
@@ -64,7 +65,8 @@ class EvalTest(unittest.TestCase):
         lines = [{"prompt": QUESTION, "expected_ids": right}, {"prompt": QUESTION},
                  {"prompt": QUESTION, "output_ids": right[:-1]}]
         code, outputs, summary, _ = run_cli("eval", lines, "--max-tokens", "4")
-        self.assertEqual(code, 0)
+        self.assertEqual(code, 1)
+        self.assertEqual(summary["without_expectation"], 1)
         self.assertEqual([line.get("match") for line in outputs], [True, None, False])
         self.assertEqual((summary["matches"], summary["mismatches"], summary["first_mismatch"]), (1, 1, 2))
 
@@ -74,8 +76,32 @@ class ExitCodeTest(unittest.TestCase):
         done = subprocess.run([BINARY, *args], input="", capture_output=True, text=True, timeout=60, check=False)
         return done.returncode, done.stdout, done.stderr
 
+    def test_an_input_that_is_a_directory_is_exit_code_1(self):
+        code, out, err = self.run_binary("generate", "--model", MODEL, "--input", tempfile.gettempdir())
+        self.assertEqual((code, out), (1, ""))
+        self.assertIn("is a directory", err)
+
+    def test_a_full_output_device_is_a_message_and_exit_code_1(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([BINARY, "generate", "--model", MODEL, "--input", "-", "--max-tokens", "2"],
+                                  input=json.dumps({"prompt": QUESTION}) + "\n", stdout=full,
+                                  stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("No space left on device", done.stderr)
+
+    def test_a_line_is_answered_while_the_input_stays_open(self):
+        process = subprocess.Popen([BINARY, "generate", "--model", MODEL, "--input", "-", "--max-tokens", "2"],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.addCleanup(process.stdout.close)
+        for index in range(2):
+            process.stdin.write(json.dumps({"prompt": QUESTION}) + "\n")
+            process.stdin.flush()
+            self.assertEqual(json.loads(process.stdout.readline())["index"], index)
+        process.stdin.close()
+        self.assertEqual(process.wait(60), 0)
+
     def test_a_missing_model_is_one_clear_line_and_exit_code_1(self):
-        for command in (["serve"], ["generate", "--input", "-"]):
+        for command in (["serve", "--http-port", "0"], ["generate", "--input", "-"]):
             code, out, err = self.run_binary(*command, "--model", "/nonexistent/model")
             self.assertEqual((code, out), (1, ""))
             self.assertEqual(len(err.strip().splitlines()), 1)
@@ -97,6 +123,38 @@ class ExitCodeTest(unittest.TestCase):
                 self.assertEqual((code, out), (1, ""), err)
                 self.assertEqual(len(err.strip().splitlines()), 1, err)
                 self.assertIn(name, err)
+
+    def test_a_wrong_config_value_is_named_as_the_file_names_it(self):
+        config = json.loads((pathlib.Path(MODEL) / "config.json").read_text())
+        scaling = {"type": "yarn", "factor": -1, "original_max_position_embeddings": 64}
+        for change, needed in (({"eos_token_id": 1 << 30}, "eos_token_id is 1073741824, needs ids below vocab_size"),
+                               ({"num_experts_per_tok": 63, "dspark_num_experts_per_tok": None},
+                                "config.json: num_experts_per_tok is 63"),
+                               ({"rope_scaling": scaling}, "rope_scaling: factor is -1"),
+                               ({"dspark_target_layer_ids": [0, 99]}, "dspark_target_layer_ids[1] is 99")):
+            with self.subTest(change=change), tempfile.TemporaryDirectory() as folder:
+                for file in pathlib.Path(MODEL).iterdir():
+                    (pathlib.Path(folder) / file.name).symlink_to(file)
+                victim = pathlib.Path(folder) / "config.json"
+                victim.unlink()
+                victim.write_text(json.dumps({**config, **change}))
+                code, out, err = self.run_binary("generate", "--input", "-", "--model", folder)
+                self.assertEqual((code, out), (1, ""), err)
+                self.assertEqual(len(err.strip().splitlines()), 1, err)
+                self.assertIn(needed, err)
+                self.assertEqual(err.count("config.json"), 1, err)
+
+    def test_a_model_that_is_a_file_is_told_so(self):
+        code, _, err = self.run_binary("generate", "--input", "-", "--model", MODEL + "/config.json")
+        self.assertEqual(code, 1)
+        self.assertIn("which is a file", err)
+
+    def test_a_port_in_use_is_told_before_the_model_is_loaded(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = str(taken.getsockname()[1])
+            code, out, err = self.run_binary("serve", "--model", "/nonexistent/model", "--http-port", port)
+        self.assertEqual((code, out), (1, ""))
+        self.assertIn("127.0.0.1:" + port, err)
 
     def test_bad_flags_are_exit_code_2(self):
         code, out, err = self.run_binary("serve", "--model", MODEL, "--colour", "red")

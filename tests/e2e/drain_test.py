@@ -32,6 +32,7 @@ class DrainTest(unittest.TestCase):
         self.assertEqual(server.process.wait(300), 0)
         self.assertIsNotNone(refused, "no request was refused while the server drained")
         self.assertIn("Retry-After", refused)
+        self.assertEqual(refused["Connection"], "close")
 
     def test_an_idle_server_ends_at_once(self):
         server = Server()

@@ -54,7 +54,7 @@ class OpenAiClientTest(unittest.TestCase):
             self.client.chat.completions.create(model="other", messages=MESSAGES)
         self.assertEqual(missing.exception.code, "model_not_found")
         with self.assertRaises(openai.BadRequestError) as refused:
-            self.client.chat.completions.create(model="demo-v4", messages=MESSAGES, n=2)
+            self.client.chat.completions.create(model="demo-v4", messages=MESSAGES, n=129)
         self.assertEqual(refused.exception.param, "n")
 
     def test_a_closed_stream_leaves_the_server_usable(self):

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import json
+import socket
 import threading
 import time
 import unittest
@@ -28,6 +29,16 @@ class ServeTest(unittest.TestCase):
         self.assertEqual(status, 200)
         self.assertEqual(models["data"][0]["id"], "demo-v4")
         self.assertRegex(self.server.request("GET", "/version")[2]["version"], r"^\d+\.\d+\.\d+$")
+
+    def test_one_model_is_found_by_its_name_only(self):
+        status, _, body = self.server.request("GET", "/v1/models/demo-v4")
+        self.assertEqual((status, body["id"], body["object"]), (200, "demo-v4", "model"))
+        status, _, body = self.server.request("GET", "/v1/models/other")
+        self.assertEqual((status, body["error"]["code"]), (404, "model_not_found"))
+
+    def test_more_sequences_than_the_server_can_ever_hold_are_a_bad_request(self):
+        status, _, body = self.server.post(COMPLETIONS, {"prompt": ["a"] * 1000, "max_tokens": 1})
+        self.assertEqual((status, body["error"]["param"]), (400, "prompt"))
 
     def test_a_greedy_completion_gives_the_golden_text(self):
         for case in golden()[:3]:
@@ -86,8 +97,47 @@ class ServeTest(unittest.TestCase):
         _, _, second = self.server.post(COMPLETIONS, {"prompt": "One", "max_tokens": 5, "temperature": 0})
         self.assertEqual(body["choices"][1]["text"], second["choices"][0]["text"])
 
+    def test_choices_with_a_seed_are_those_of_the_seeds_behind_it(self):
+        request = {"prompt": QUESTION, "max_tokens": 12}
+        _, _, body = self.server.post(COMPLETIONS, {**request, "n": 3, "seed": 5})
+        solo = [self.server.post(COMPLETIONS, {**request, "seed": 5 + i})[2]["choices"][0]["text"] for i in range(3)]
+        self.assertEqual([choice["text"] for choice in body["choices"]], solo)
+        self.assertEqual(len(set(solo)), 3)
+
+    def test_sampling_options_change_the_output(self):
+        request = {"prompt": QUESTION, "max_tokens": 24, "temperature": 0, "logprobs": 0, "ignore_eos": True}
+
+        def tokens(**options):
+            status, _, body = self.server.post(COMPLETIONS, {**request, **options})
+            self.assertEqual(status, 200, body)
+            return body["choices"][0]["logprobs"]["tokens"]
+
+        plain = tokens()
+        self.assertLess(len(set(plain)), len(plain), "the plain answer repeats no token")
+        distinct = tokens(frequency_penalty=2, presence_penalty=2, repetition_penalty=1000)
+        self.assertGreater(len(set(distinct)), len(set(plain)))
+        word = max((token for token in plain if token.strip().isalpha()), key=len)
+        self.assertNotIn(word, tokens(bad_words=[word]))
+        self.assertEqual(tokens(temperature=1, top_k=1), plain)
+        self.assertEqual(tokens(temperature=1, min_p=1), plain)
+
+    def test_an_echo_scores_the_prompt(self):
+        request = {"prompt": QUESTION, "temperature": 0, "logprobs": 1, "echo": True}
+        _, _, scored = self.server.post(COMPLETIONS, {**request, "max_tokens": 0})
+        choice = scored["choices"][0]
+        self.assertEqual(choice["text"], QUESTION)
+        self.assertEqual(scored["usage"]["completion_tokens"], 0)
+        logprobs = choice["logprobs"]
+        self.assertEqual("".join(logprobs["tokens"]), QUESTION)
+        self.assertIsNone(logprobs["token_logprobs"][0])
+        self.assertTrue(all(value <= 0 for value in logprobs["token_logprobs"][1:]))
+        _, _, longer = self.server.post(COMPLETIONS, {**request, "max_tokens": 5})
+        length = len(logprobs["tokens"])
+        self.assertEqual(longer["choices"][0]["logprobs"]["tokens"][:length], logprobs["tokens"])
+        self.assertEqual(longer["choices"][0]["logprobs"]["token_logprobs"][:length], logprobs["token_logprobs"])
+
     def test_bad_requests_name_their_field(self):
-        for field, value in (("temperature", "hot"), ("n", 2), ("logprobs", 3), ("max_tokens", 0), ("prompt", [])):
+        for field, value in (("temperature", "hot"), ("n", 129), ("logprobs", 21), ("suffix", "x"), ("max_tokens", 0), ("prompt", [])):
             status, _, body = self.server.post(COMPLETIONS, {"prompt": "x", field: value})
             self.assertEqual((status, body["error"]["param"]), (400, field))
         self.assertEqual(self.server.request("POST", COMPLETIONS, b"{")[0], 400)
@@ -106,6 +156,39 @@ class ServeTest(unittest.TestCase):
     def test_the_request_id_comes_back(self):
         _, headers, _ = self.server.request("GET", "/health", headers={"X-Request-Id": "mine-7"})
         self.assertEqual(headers["x-request-id"], "mine-7")
+
+    def test_every_request_is_one_line_of_the_access_log(self):
+        self.server.request("GET", "/version?x=1", headers={"X-Request-Id": "line-of-log"})
+        deadline = time.monotonic() + 10
+        lines = []
+        while not lines and time.monotonic() < deadline:
+            lines = [line for line in self.server.log().splitlines() if "line-of-log" in line]
+        self.assertEqual(len(lines), 1)
+        self.assertRegex(lines[0], r"info GET /version 200 \d+\.\d ms line-of-log$")
+
+    def test_head_is_answered_without_a_body(self):
+        connection = self.server.connection()
+        connection.request("HEAD", "/health")
+        response = connection.getresponse()
+        self.assertEqual((response.status, response.read()), (200, b""))
+        self.assertGreater(int(response.headers["Content-Length"]), 0)
+        connection.close()
+
+    def test_a_client_that_leaves_with_bytes_behind_its_body_is_499(self):
+        body = json.dumps({"prompt": QUESTION, "max_tokens": 3000, "ignore_eos": True}).encode()
+        head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        with socket.create_connection(("127.0.0.1", self.server.port)) as client:
+            client.sendall(head + body + b"\r\n")
+            time.sleep(0.3)
+        deadline = time.monotonic() + 10
+        page = ""
+        while 'status="499"' not in page and time.monotonic() < deadline:
+            connection = self.server.connection()
+            connection.request("GET", "/metrics")
+            page = connection.getresponse().read().decode()
+            connection.close()
+        self.assertIn('status="499"', page)
+        self.assertNotIn('status="503"', page)
 
     def test_a_client_that_leaves_frees_its_slot(self):
         long = {"prompt": QUESTION, "max_tokens": 3000, "ignore_eos": True}
@@ -136,6 +219,21 @@ class ServeTest(unittest.TestCase):
         worker.join()
         self.assertEqual(results[0][0], 400)
         self.assertLess(slowest, 2.0)
+
+
+class DrafterTest(unittest.TestCase):
+    def test_greedy_log_probabilities_do_not_depend_on_the_drafter(self):
+        answers = []
+        for drafter in ("none", "dspark"):
+            server = Server("--drafter", drafter)
+            self.addCleanup(server.stop)
+            _, _, completion = server.post(COMPLETIONS, {
+                "prompt": QUESTION, "temperature": 0, "max_tokens": 40, "logprobs": 3, "echo": True})
+            _, _, chat = server.post(CHAT, {
+                "messages": MESSAGES, "temperature": 0, "max_tokens": 40, "logprobs": True, "top_logprobs": 3})
+            answers.append((completion["choices"], chat["choices"]))
+        self.assertGreater(len(answers[0][1][0]["logprobs"]["content"]), 5)
+        self.assertEqual(answers[0], answers[1])
 
 
 class QueueTest(unittest.TestCase):

@@ -30,6 +30,11 @@ class Server:
             [BINARY, "serve", "--model", MODEL, "--http-port", "0", *flags],
             stdout=self.out, stderr=self.err)
         self.port = self._wait_for_port()
+        grpc = re.search(r"gRPC +127\.0\.0\.1:(\d+)\n", self._text(self.out))
+        self.grpc_port = int(grpc.group(1)) if grpc else None
+
+    def log(self):
+        return self._text(self.err)
 
     def _text(self, file):
         file.seek(0)

@@ -135,4 +135,12 @@ TokenEvent ScriptedEvent(std::vector<int32_t> tokens, bool is_round, int32_t acc
   return event;
 }
 
+TokenLogprobs ScriptedLogprobs(int32_t token, float logprob, int32_t count) {
+  TokenLogprobs logprobs{token, logprob, {}};
+  for (int32_t i = 0; i < count; ++i) {
+    logprobs.top.push_back({token + i, logprob - static_cast<float>(i)});
+  }
+  return logprobs;
+}
+
 }  // namespace firesteel

@@ -65,4 +65,7 @@ ModelInfo ScriptedModelInfo();
 TokenEvent ScriptedEvent(std::vector<int32_t> tokens, bool is_round, int32_t accepted,
                          FinishReason finish = FinishReason::kNone);
 
+// Log-probabilities of `token`: `logprob` for itself, and behind it the next `count` - 1 tokens, each 1 lower.
+TokenLogprobs ScriptedLogprobs(int32_t token, float logprob, int32_t count);
+
 }  // namespace firesteel

@@ -365,8 +365,13 @@ TEST_CASE("hostile index files are refused", "[safetensors]") {
     INFO(index.substr(0, 100));
     CHECK(OpenSharded(index).code() == StatusCode::kDataLoss);
   }
-  CHECK(OpenSharded(R"({"weight_map":{"t":"missing.safetensors"}})").code() ==
-        StatusCode::kNotFound);
+}
+
+TEST_CASE("a missing shard is named together with the index that names it", "[safetensors]") {
+  const Status status = OpenSharded(R"({"weight_map":{"t":"missing.safetensors"}})");
+  CHECK(status.code() == StatusCode::kNotFound);
+  CHECK(Mentions(status, "missing.safetensors"));
+  CHECK(Mentions(status, "model.safetensors.index.json names this shard"));
 }
 
 TEST_CASE("a directory with both kinds of checkpoint is refused as ambiguous", "[safetensors]") {

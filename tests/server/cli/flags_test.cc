@@ -38,6 +38,7 @@ TEST_CASE("serve has its defaults") {
   CHECK(parsed.options->command == Command::kServe);
   CHECK(parsed.options->serve.host == "127.0.0.1");
   CHECK(parsed.options->serve.http_port == 8000);
+  CHECK(parsed.options->serve.grpc_port == 0);
   CHECK(parsed.options->engine.drafter == "dspark");
   CHECK(parsed.options->engine.draft_length == kDraftLengthFromCheckpoint);
   CHECK(parsed.options->engine.graphs);
@@ -100,6 +101,17 @@ TEST_CASE("every engine flag reaches the options") {
   CHECK(sampling.seed == UINT64_MAX);
 }
 
+TEST_CASE("the gRPC port is a port, 0 for none or -1 for any") {
+  const auto port = [](const std::string& text) {
+    const ParsedFlags parsed = ParseFlags({"serve", "--model", "m", "--grpc-port", text});
+    return parsed.options.has_value() ? parsed.options->serve.grpc_port : -99;
+  };
+  CHECK(port("50051") == 50051);
+  CHECK(port("-1") == kAnyGrpcPort);
+  CHECK(port("-2") == -99);
+  CHECK(port("70000") == -99);
+}
+
 TEST_CASE("offline runs are greedy unless told otherwise") {
   const ParsedFlags parsed =
       ParseFlags({"eval", "--model", "m", "--input", "x", "--draft-length", "auto"});
@@ -112,7 +124,9 @@ TEST_CASE("offline runs are greedy unless told otherwise") {
 TEST_CASE("bad command lines exit with 2 and name the flag") {
   const auto [args, named] = GENERATE(table<Args, std::string>({
       {Args{}, "subcommand"},
-      {{"dance"}, "subcommand"},
+      {{"dance"}, "'dance'"},
+      {{"--model", "m", "serve"}, "'--model' comes before the subcommand"},
+      {{"serve", "--model", "m", "--access-log", "maybe"}, "--access-log"},
       {{"serve"}, "model"},
       {{"serve", "--model", "m", "--colour", "red"}, "--colour"},
       {{"serve", "--model", "m", "--http-port", "70000"}, "--http-port"},
@@ -149,6 +163,26 @@ TEST_CASE("a config file gives flags and the command line wins over it") {
   CHECK(parsed.options->serve.http_port == 10);
   CHECK(parsed.options->engine.max_queue == 5);
   CHECK_FALSE(parsed.options->engine.graphs);
+}
+
+TEST_CASE("--port is another name of --http-port") {
+  const ParsedFlags parsed = ParseFlags({"serve", "--model", "m", "--port", "81"});
+  REQUIRE(parsed.options.has_value());
+  CHECK(parsed.options->serve.http_port == 81);
+}
+
+TEST_CASE("the access log is on unless a flag or the config file turns it off") {
+  CHECK(ParseFlags({"serve", "--model", "m"}).options->serve.access_log);
+  CHECK_FALSE(
+      ParseFlags({"serve", "--model", "m", "--access-log", "off"}).options->serve.access_log);
+  const TemporaryFile file("{\"model\": \"m\", \"access_log\": false}");
+  CHECK_FALSE(ParseFlags({"serve", "--config", file.path()}).options->serve.access_log);
+}
+
+TEST_CASE("a malformed config file is reported with its line and without the library's tag") {
+  const Status status = ParseConfig("{\"model\": }", "f").status();
+  CHECK(Has(status.message(), "line 1"));
+  CHECK_FALSE(Has(status.message(), "[json.exception"));
 }
 
 TEST_CASE("an unknown key of a config file is refused by name") {

@@ -2,6 +2,7 @@
 #include "server/cli/offline_run.h"
 
 #include <algorithm>
+#include <atomic>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -27,6 +28,22 @@ std::vector<TokenEvent> Echo(const Request& request) {
           ScriptedEvent({1, 0}, true, 1, FinishReason::kStop)};
 }
 
+class TextSource : public LineSource {
+ public:
+  explicit TextSource(const std::string& text) : stream_(text) {}
+  bool Next(std::string* line) override {
+    return !stopped && static_cast<bool>(std::getline(stream_, *line));
+  }
+  void Stop() override { stopped = true; }
+  Status status() const override { return result; }
+
+  std::atomic<bool> stopped{false};
+  Status result;
+
+ private:
+  std::istringstream stream_;
+};
+
 struct Fixture {
   explicit Fixture(ScriptedEngine::Script script = Echo, bool compare = false, int32_t batch = 2)
       : tokenizer({"", "a", "b", "c"}),
@@ -47,10 +64,10 @@ struct Fixture {
     return info;
   }
   OfflineRunResult Run(const std::string& input) {
-    std::istringstream in(input);
+    TextSource in(input);
     std::ostringstream out;
     OfflineRun run(&engine, &output_thread, context, options);
-    OfflineRunResult result = run.Run(in, out);
+    OfflineRunResult result = run.Run(&in, out);
     lines = Lines(out.str());
     summary = Json::parse(result.summary);
     return result;
@@ -127,7 +144,8 @@ TEST_CASE("no more requests than the batch are in flight") {
 TEST_CASE("a line's own sampling wins over the flags") {
   Fixture fixture;
   fixture.Run(
-      "{\"prompt\":\"a\",\"max_tokens\":2,\"temperature\":0.5,\"seed\":3}\n{\"prompt\":\"a\"}\n");
+      "{\"prompt\":\"a\",\"max_tokens\":2,\"temperature\":0.5,\"seed\":3,\"top_k\":4}\n{\"prompt\":"
+      "\"a\"}\n");
   const std::vector<Request> requests = fixture.engine.submitted();
   CHECK(requests.at(0).sampling.max_tokens == 2);
   CHECK(requests.at(0).sampling.temperature == 0.5F);
@@ -135,6 +153,8 @@ TEST_CASE("a line's own sampling wins over the flags") {
   CHECK(requests.at(1).sampling.max_tokens == 5);
   CHECK(requests.at(1).sampling.temperature == 0.0F);
   CHECK(requests.at(1).sampling.seed == 7);
+  CHECK(requests.at(0).sampling.top_k == 4);
+  CHECK(requests.at(1).sampling.top_k == 0);
 }
 
 TEST_CASE("a line's stop string cuts its output") {
@@ -166,6 +186,71 @@ TEST_CASE("an empty input is a run without rounds") {
   CHECK(fixture.summary["mean_acceptance_length"] == 1.0);
 }
 
+TEST_CASE("a line is answered before the next one arrives") {
+  // The second line is held back until the first answer is written.
+  class AnsweringSource : public LineSource {
+   public:
+    explicit AnsweringSource(std::atomic<int64_t>* written) : written_(written) {}
+    bool Next(std::string* line) override {
+      if (lines_ == 2) return false;
+      for (int i = 0; i < 500 && *written_ < lines_; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+      on_time = on_time && *written_ == lines_;
+      ++lines_;
+      *line = "{\"prompt\":\"a\"}";
+      return true;
+    }
+    void Stop() override {}
+    Status status() const override { return Status::Ok(); }
+    bool on_time = true;
+
+   private:
+    std::atomic<int64_t>* const written_;
+    int64_t lines_ = 0;
+  };
+  Fixture fixture;
+  std::atomic<int64_t> written{0};
+  fixture.options.on_progress = [&](int64_t done) { written = done; };
+  AnsweringSource source(&written);
+  std::ostringstream out;
+  OfflineRun run(&fixture.engine, &fixture.output_thread, fixture.context, fixture.options);
+  CHECK(run.Run(&source, out).all_succeeded);
+  CHECK(source.on_time);
+  CHECK(written == 2);
+}
+
+TEST_CASE("the first failed write ends the run with an error") {
+  Fixture fixture;
+  TextSource source("{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n{\"prompt\":\"c\"}\n");
+  std::ostream broken(nullptr);
+  OfflineRun run(&fixture.engine, &fixture.output_thread, fixture.context, fixture.options);
+  const OfflineRunResult result = run.Run(&source, broken);
+  CHECK_FALSE(result.all_succeeded);
+  CHECK(result.status.message().find("cannot be written") != std::string::npos);
+  CHECK(source.stopped);
+}
+
+TEST_CASE("a failed read ends the run with its error after the lines before it") {
+  Fixture fixture;
+  TextSource source("{\"prompt\":\"a\"}\n");
+  source.result = Unavailable("the disk is gone");
+  std::ostringstream out;
+  OfflineRun run(&fixture.engine, &fixture.output_thread, fixture.context, fixture.options);
+  const OfflineRunResult result = run.Run(&source, out);
+  CHECK_FALSE(result.all_succeeded);
+  CHECK(result.status.message() == "the disk is gone");
+  CHECK(Lines(out.str()).size() == 1);
+}
+
+TEST_CASE("a directory or a missing file is no input") {
+  for (const std::string path : {"/tmp", "/nonexistent/lines"}) {
+    const auto source = OpenLineSource(path);
+    REQUIRE_FALSE(source.ok());
+    CHECK(source.status().message().find(path) != std::string::npos);
+  }
+}
+
 TEST_CASE("eval counts exact matches and names the first mismatch") {
   Fixture fixture(Echo, true);
   fixture.Run(
@@ -177,6 +262,14 @@ TEST_CASE("eval counts exact matches and names the first mismatch") {
   CHECK(fixture.summary["matches"] == 1);
   CHECK(fixture.summary["mismatches"] == 2);
   CHECK(fixture.summary["first_mismatch"] == 2);
+  CHECK(fixture.summary["without_expectation"] == 1);
+}
+
+TEST_CASE("eval succeeds only without mismatches") {
+  Fixture fixture(Echo, true);
+  CHECK(fixture.Run("{\"prompt\":\"a\",\"expected_ids\":[1,1,0]}").all_succeeded);
+  Fixture other(Echo, true);
+  CHECK_FALSE(other.Run("{\"prompt\":\"a\",\"expected_ids\":[2]}").all_succeeded);
 }
 
 TEST_CASE("an engine failure becomes the line's error") {

@@ -1,6 +1,9 @@
 // The server on a real loopback socket: framing, limits, timeouts and clients that leave or stall.
 #include "server/http/http_server.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -133,7 +136,9 @@ TEST_CASE("a header over the limit is 431") {
   Fixture fixture(options);
   RawHttpClient client(fixture.server->port());
   client.Send("GET /query HTTP/1.1\r\nHost: x\r\nX-Long: " + std::string(4000, 'y') + "\r\n\r\n");
-  CHECK(Has(client.ReadToEnd(), "HTTP/1.1 431 "));
+  const std::string answer = client.ReadToEnd();
+  CHECK(Has(answer, "HTTP/1.1 431 "));
+  CHECK(Has(answer, "the limit is 1024 bytes"));
 }
 
 TEST_CASE("bytes that are not HTTP are 400") {
@@ -216,6 +221,170 @@ TEST_CASE("a client that leaves while it waits is noticed without a write") {
   CHECK(Eventually([&] { return fixture.server->active_requests() == 0; }));
 }
 
+TEST_CASE("a client that leaves after sending bytes behind its request is noticed") {
+  Fixture fixture;
+  RawHttpClient client(fixture.server->port());
+  client.Send(std::string(kHold) + "\r\n");
+  const std::shared_ptr<ResponseWriter> writer = fixture.Held();
+  client.Send(kEcho);
+  client.Close();
+  CHECK(Eventually([&] { return fixture.disconnects == 1; }));
+  CHECK(writer->gone());
+}
+
+TEST_CASE("requests that arrive in pieces behind a pending one are answered after it") {
+  Fixture fixture;
+  RawHttpClient client(fixture.server->port());
+  client.Send(kHold);
+  const std::shared_ptr<ResponseWriter> writer = fixture.Held();
+  const std::string echo = kEcho;
+  client.Send(echo.substr(0, 20));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  client.Send(echo.substr(20, 20));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  writer->Send({200, "text/plain", {}, "first"});
+  CHECK(Has(client.RoundTrip(""), "first"));
+  CHECK(Has(client.RoundTrip(echo.substr(40)), "\r\n\r\nhello"));
+  CHECK(Has(client.RoundTrip(kEcho), "\r\n\r\nhello"));
+}
+
+TEST_CASE("empty lines before a request line are skipped, at the start and between requests") {
+  Fixture fixture;
+  RawHttpClient client(fixture.server->port());
+  CHECK(Has(client.RoundTrip("\r\n\r\n" + std::string(kEcho)), "\r\n\r\nhello"));
+  CHECK(Has(client.RoundTrip("\r\n" + std::string(kEcho) + "\r\n"), "\r\n\r\nhello"));
+  CHECK(Has(client.RoundTrip(kEcho), "\r\n\r\nhello"));
+}
+
+TEST_CASE("a transfer coding other than chunked is 400 and ends the connection") {
+  Fixture fixture;
+  const std::string coding = GENERATE(
+      values<std::string>({"Transfer-Encoding: gzip\r\n", "Transfer-Encoding: gzip, chunked\r\n",
+                           "Transfer-Encoding: gzip\r\nContent-Length: 0\r\n",
+                           "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n"}));
+  RawHttpClient client(fixture.server->port());
+  client.Send("POST /echo HTTP/1.1\r\nHost: x\r\n" + coding + "\r\n" + kEcho);
+  const std::string answer = client.ReadToEnd();
+  INFO(answer);
+  CHECK(Has(answer, "HTTP/1.1 400 "));
+  CHECK(Has(answer, "Connection: close\r\n"));
+  CHECK_FALSE(Has(answer, "hello"));
+  CHECK(client.closed());
+}
+
+TEST_CASE("broken chunked framing is 400 and ends the connection") {
+  Fixture fixture;
+  const std::string body =
+      GENERATE(values<std::string>({"zz\r\nabc\r\n0\r\n\r\n", "3\r\nabcdef\r\n0\r\n\r\n"}));
+  RawHttpClient client(fixture.server->port());
+  client.Send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + body);
+  const std::string answer = client.ReadToEnd();
+  CHECK(Has(answer, "HTTP/1.1 400 "));
+  CHECK(Has(answer, "error:malformed request body"));
+  CHECK(client.closed());
+}
+
+TEST_CASE("an encoded body is 415") {
+  Fixture fixture;
+  RawHttpClient client(fixture.server->port());
+  client.Send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\nxx");
+  CHECK(Has(client.ReadToEnd(), "HTTP/1.1 415 Unsupported Media Type\r\n"));
+}
+
+TEST_CASE("HEAD is answered as GET without a body") {
+  Fixture fixture;
+  RawHttpClient client(fixture.server->port());
+  client.Send(
+      "HEAD /query?abc HTTP/1.1\r\nHost: x\r\nX-Request-Id: i\r\nConnection: close\r\n\r\n");
+  const std::string answer = client.ReadToEnd();
+  CHECK(Has(answer, "HTTP/1.1 200 OK\r\n"));
+  CHECK(Has(answer, "Content-Length: 5\r\n"));
+  CHECK(answer.substr(answer.size() - 4) == "\r\n\r\n");
+}
+
+TEST_CASE("a server without a router answers 503 until it gets one") {
+  Fixture fixture;
+  auto early = HttpServer::Start({}, nullptr, PlainError);
+  REQUIRE(early.ok());
+  RawHttpClient client((*early)->port());
+  CHECK(Has(client.RoundTrip(kEcho), "HTTP/1.1 503 "));
+  (*early)->SetRouter(&fixture.router);
+  CHECK(Has(client.RoundTrip(kEcho), "\r\n\r\nhello"));
+}
+
+TEST_CASE("answers end their connections while the server drains") {
+  Fixture fixture;
+  RawHttpClient client(fixture.server->port());
+  CHECK(Has(client.RoundTrip(kEcho), "Connection: keep-alive\r\n"));
+  fixture.server->BeginDrain();
+  client.Send(kEcho);
+  CHECK(Has(client.ReadToEnd(), "Connection: close\r\n"));
+  CHECK(client.closed());
+}
+
+TEST_CASE("a connection that cannot be accepted is reported and served later") {
+  std::mutex mutex;
+  std::string reported;
+  HttpServerOptions options;
+  options.on_accept_failure = [&](const std::string& message) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    reported = message;
+  };
+  Fixture fixture(options);
+  const int free_fd = dup(0);
+  REQUIRE(free_fd >= 0);
+  close(free_fd);
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  // The client gets the last descriptor that there is.
+  const rlimit tight{static_cast<rlim_t>(free_fd) + 1, before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &tight) == 0);
+  RawHttpClient client(fixture.server->port());
+  const bool told = Eventually([&] {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return Has(reported, "cannot accept a connection");
+  });
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(told);
+  CHECK(Has(client.RoundTrip(kEcho), "\r\n\r\nhello"));
+}
+
+TEST_CASE("every request is told to the access log once") {
+  std::mutex mutex;
+  std::vector<HttpAccess> log;
+  HttpServerOptions options;
+  options.on_access = [&](const HttpAccess& access) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    log.push_back(access);
+  };
+  const auto size = [&] {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return log.size();
+  };
+  Fixture fixture(options);
+  RawHttpClient client(fixture.server->port());
+  client.RoundTrip("GET /query?secret HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine\r\n\r\n");
+  REQUIRE(Eventually([&] { return size() == 1; }));
+  client.Send(kHold);
+  const std::shared_ptr<ResponseWriter> writer = fixture.Held();
+  client.Close();
+  REQUIRE(Eventually([&] { return size() == 2; }));
+  RawHttpClient garbage(fixture.server->port());
+  garbage.Send("hello\r\n\r\n");
+  garbage.ReadToEnd();
+  REQUIRE(Eventually([&] { return size() == 3; }));
+  CHECK(log[0].method == "GET");
+  CHECK(log[0].path == "/query");
+  CHECK(log[0].status == 200);
+  CHECK(log[0].request_id == "mine");
+  CHECK(log[0].complete);
+  CHECK(log[1].status == 499);
+  CHECK_FALSE(log[1].complete);
+  CHECK(log[2].method == "-");
+  CHECK(log[2].status == 400);
+}
+
 TEST_CASE("a client that does not read fills a bounded buffer and is then given up") {
   HttpServerOptions options;
   options.stream_buffer_limit_bytes = 256 << 10;
@@ -248,13 +417,16 @@ TEST_CASE("an HTTP/1.0 stream is not chunked and ends with the connection") {
   CHECK(all.substr(all.size() - 9) == "\r\n\r\nplain");
 }
 
-TEST_CASE("a port in use and a bad host are errors that name them") {
+TEST_CASE("a port in use and a bad host are errors that name them, localhost is none") {
   Fixture fixture;
   HttpServerOptions options;
   options.port = fixture.server->port();
   const auto taken = HttpServer::Start(options, &fixture.router, PlainError);
   REQUIRE_FALSE(taken.ok());
   CHECK(Has(taken.status().message(), std::to_string(options.port)));
+  options.host = "localhost";
+  options.port = 0;
+  CHECK(HttpServer::Start(options, &fixture.router, PlainError).ok());
   options.host = "nowhere";
   CHECK(HttpServer::Start(options, &fixture.router, PlainError).status().code() ==
         StatusCode::kInvalidArgument);

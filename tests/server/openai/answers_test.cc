@@ -156,16 +156,17 @@ TEST_CASE("if one of several prompts is refused, the admitted ones are cancelled
     CHECK_FALSE(fixture.engine.running(request.id));
 }
 
-TEST_CASE("draining and failure are 503, on the routes and on /health") {
+TEST_CASE("draining and failure are 503, on the routes, on /health and on /ready") {
+  const std::string path = GENERATE("/health", "/ready");
   OpenAiFixture fixture;
-  CHECK(fixture.Start("/health", "", "GET")->response.status == 200);
+  CHECK(fixture.Start(path, "", "GET")->response.status == 200);
   fixture.engine.BeginDrain();
   fixture.service.BeginDrain();
   CHECK(fixture.Post(kCompletions, R"({"prompt":"a"})").status == 503);
-  CHECK(fixture.Start("/health", "", "GET")->response.status == 503);
+  CHECK(fixture.Start(path, "", "GET")->response.status == 503);
   OpenAiFixture failed;
   failed.engine.SetHealthy(false);
-  CHECK(failed.Start("/health", "", "GET")->response.status == 503);
+  CHECK(failed.Start(path, "", "GET")->response.status == 503);
 }
 
 TEST_CASE("an engine failure is a 500 before the body and an error event in a stream") {

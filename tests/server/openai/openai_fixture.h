@@ -93,7 +93,7 @@ inline std::vector<TokenEvent> ScriptAbc(const Request&) {
 
 struct OpenAiFixture {
   explicit OpenAiFixture(ScriptedEngine::Script script = ScriptAbc)
-      : tokenizer({"", "a", "b", "c", "EN", "D", "\xF0\x9F", "\x98\x80", " "}),
+      : tokenizer({"", "a", "b", "c", "EN", "D", "\xF0\x9F", "\x98\x80", " ", " EN"}),
         chat_template(&tokenizer),
         engine(Info(), std::move(script)),
         output(&engine, &tokenizer),
@@ -103,7 +103,7 @@ struct OpenAiFixture {
   }
   static ModelInfo Info() {
     ModelInfo info = ScriptedModelInfo();
-    info.vocab_size = 9;
+    info.vocab_size = 10;
     return info;
   }
 

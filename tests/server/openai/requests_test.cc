@@ -44,6 +44,82 @@ TEST_CASE("sampling fields reach the engine") {
   CHECK(sampling.ignore_eos);
 }
 
+TEST_CASE("every sampling option reaches the engine") {
+  OpenAiFixture fixture;
+  const std::string messages = R"("messages":[{"role":"user","content":"ab"}])";
+  const std::string options =
+      R"("top_k":3,"min_p":0.25,"presence_penalty":0.5,"frequency_penalty":-1.5,"repetition_penalty":1.25,
+         "logit_bias":{"1":5,"3":-100},"min_tokens":2,"max_tokens":7})";
+  const bool chat = GENERATE(false, true);
+  const std::string body = "{" + (chat ? messages : R"("prompt":"ab")") + "," + options;
+  REQUIRE(Refused(&fixture, chat ? kChat : kCompletions, body) == "accepted");
+  const SamplingParams sampling = fixture.engine.submitted().at(0).sampling;
+  CHECK(sampling.top_k == 3);
+  CHECK(sampling.min_p == 0.25F);
+  CHECK(sampling.presence_penalty == 0.5F);
+  CHECK(sampling.frequency_penalty == -1.5F);
+  CHECK(sampling.repetition_penalty == 1.25F);
+  CHECK(sampling.logit_bias == std::map<int32_t, float>{{1, 5.0F}, {3, -100.0F}});
+  CHECK(sampling.min_tokens == 2);
+  CHECK(sampling.logprobs == -1);
+  CHECK(sampling.prompt_logprobs == -1);
+}
+
+TEST_CASE("a top_k of -1 keeps all tokens, as 0 does") {
+  OpenAiFixture fixture;
+  fixture.Post(kCompletions, CompletionBody("top_k", -1).dump());
+  CHECK(fixture.engine.submitted().at(0).sampling.top_k == 0);
+}
+
+TEST_CASE("a bad word is forbidden at the start and behind a space") {
+  OpenAiFixture fixture;
+  fixture.Post(kCompletions, CompletionBody("bad_words", {"ab", " EN"}).dump());
+  // "EN" is also a piece with its space, "ab" is not: what ends like the bare word is covered by it.
+  CHECK(fixture.engine.submitted().at(0).sampling.bad_words ==
+        std::vector<std::vector<int32_t>>{{1, 2}, {4}, {9}});
+}
+
+TEST_CASE("log-probabilities are asked for as each route says it") {
+  OpenAiFixture fixture;
+  fixture.Post(kCompletions, R"({"prompt":"ab","logprobs":0})");
+  fixture.Post(kCompletions, R"({"prompt":"ab","logprobs":3,"echo":true})");
+  fixture.Post(kChat, ChatBody("logprobs", true).dump());
+  Json chat = ChatBody("logprobs", true);
+  chat["top_logprobs"] = 20;
+  fixture.Post(kChat, chat.dump());
+  const std::vector<Request> requests = fixture.engine.submitted();
+  REQUIRE(requests.size() == 4);
+  CHECK(requests[0].sampling.logprobs == 0);
+  CHECK(requests[0].sampling.prompt_logprobs == -1);
+  CHECK(requests[1].sampling.logprobs == 3);
+  CHECK(requests[1].sampling.prompt_logprobs == 3);
+  CHECK(requests[2].sampling.logprobs == 0);
+  CHECK(requests[3].sampling.logprobs == 20);
+}
+
+TEST_CASE("no output token may be asked for when the prompt is scored, and only then") {
+  OpenAiFixture fixture;
+  CHECK(Refused(&fixture, kCompletions, R"({"prompt":"ab","max_tokens":0,"echo":true})") ==
+        "max_tokens");
+  CHECK(Refused(&fixture, kCompletions, R"({"prompt":"ab","max_tokens":0,"logprobs":1})") ==
+        "max_tokens");
+  CHECK(Refused(&fixture, kCompletions,
+                R"({"prompt":"ab","max_tokens":0,"logprobs":1,"echo":true})") == "accepted");
+  CHECK(fixture.engine.submitted().at(0).sampling.max_tokens == 1);
+}
+
+TEST_CASE("choices of one prompt count their seeds up") {
+  OpenAiFixture fixture;
+  fixture.Post(kCompletions, R"({"prompt":["a","b"],"n":2,"best_of":2,"seed":7})");
+  const std::vector<Request> requests = fixture.engine.submitted();
+  REQUIRE(requests.size() == 4);
+  CHECK(requests[0].sampling.seed == 7);
+  CHECK(requests[1].sampling.seed == 8);
+  CHECK(requests[1].prompt == requests[0].prompt);
+  CHECK(requests[2].sampling.seed == 7);
+  CHECK(requests[2].prompt == std::vector<int32_t>{2});
+}
+
 TEST_CASE("absent and null fields take the defaults of their route") {
   OpenAiFixture fixture;
   fixture.Post(kCompletions,
@@ -92,21 +168,12 @@ TEST_CASE("harmless and unknown fields are accepted") {
 TEST_CASE("an option that would change the output is refused by name") {
   OpenAiFixture fixture;
   const auto [name, value] = GENERATE(table<std::string, std::string>({
-      {"n", "2"},
       {"best_of", "2"},
-      {"logprobs", "0"},
-      {"echo", "true"},
       {"suffix", "\"x\""},
-      {"presence_penalty", "0.1"},
-      {"frequency_penalty", "-1"},
-      {"repetition_penalty", "1.1"},
-      {"logit_bias", R"({"1":5})"},
-      {"top_k", "5"},
-      {"min_p", "0.1"},
-      {"bad_words", "[\"x\"]"},
+      {"length_penalty", "1.1"},
+      {"allowed_token_ids", "[1]"},
       {"response_format", R"({"type":"json_object"})"},
       {"guided_json", "{}"},
-      {"min_tokens", "1"},
       {"prompt_logprobs", "0"},
       {"stop_token_ids", "[3]"},
       {"use_beam_search", "true"},
@@ -118,9 +185,9 @@ TEST_CASE("an option that would change the output is refused by name") {
 TEST_CASE("a chat option that would change the output is refused by name") {
   OpenAiFixture fixture;
   const auto [name, value] = GENERATE(table<std::string, std::string>({
-      {"n", "2"},
-      {"logprobs", "true"},
+      {"best_of", "2"},
       {"top_logprobs", "3"},
+      {"echo", "true"},
       {"tools", R"([{"type":"function","function":{"name":"f"}}])"},
       {"tool_choice", "\"required\""},
       {"functions", "[{}]"},
@@ -169,10 +236,30 @@ TEST_CASE("wrong types and values out of range are refused by name") {
       {"ignore_eos", "\"yes\""},
       {"model", "7"},
       {"n", "5000000"},
+      {"n", "0"},
       {"logprobs", "1000000000"},
+      {"logprobs", "21"},
+      {"logprobs", "true"},
+      {"echo", "1"},
+      {"top_k", "-2"},
+      {"min_p", "1.1"},
+      {"min_tokens", "17"},
+      {"presence_penalty", "2.1"},
+      {"frequency_penalty", "-2.1"},
+      {"repetition_penalty", "0"},
+      {"logit_bias", "[]"},
+      {"logit_bias", R"({"a":1})"},
+      {"logit_bias", R"({"10":1})"},
+      {"logit_bias", R"({"1x":1})"},
+      {"logit_bias", R"({"1":100.5})"},
+      {"logit_bias", R"({"1":"much"})"},
+      {"bad_words", "\"a\""},
+      {"bad_words", "[7]"},
+      {"bad_words", "[\" \"]"},
+      {"bad_words", "[\"abcabcabcabcabcabcabcabcabcabcabc\"]"},
       {"prompt", "7"},
       {"prompt", "[]"},
-      {"prompt", "[9]"},
+      {"prompt", "[10]"},
       {"prompt", "[-1]"},
       {"prompt", "[1,\"a\"]"},
       {"prompt", "{}"},

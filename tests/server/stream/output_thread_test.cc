@@ -28,7 +28,7 @@ struct Record {
 class RecordingStream : public ResponseStream {
  public:
   RecordingStream(Record* record, bool takes) : record_(record), takes_(takes) {}
-  bool OnText(std::string_view text, int64_t) override {
+  bool OnText(std::string_view text, const GenerationResult&) override {
     const std::lock_guard<std::mutex> lock(record_->mutex);
     record_->text += text;
     return takes_;
@@ -162,6 +162,51 @@ TEST_CASE("the model's end tokens travel with every request") {
   OutputThread output(&engine, &tokenizer);
   REQUIRE(output.Submit(Call(), Recorder(&record)).ok());
   CHECK(engine.submitted().at(0).stop_tokens == std::vector<int32_t>{0});
+}
+
+// Writes down what it is told. Read after the stream's OnFinish, which comes later.
+class RecordingObserver : public GenerationObserver {
+ public:
+  void OnRefused(StatusCode reason) override { seen.push_back(StatusCodeName(reason)); }
+  void OnFirstToken(double) override { seen.push_back("first"); }
+  void OnTokens(double, int64_t tokens) override {
+    seen.push_back("tokens " + std::to_string(tokens));
+  }
+  void OnFinish(FinishReason, const GenerationTimes& end) override {
+    seen.push_back("finish");
+    times = end;
+  }
+
+  std::vector<std::string> seen;
+  GenerationTimes times;
+};
+
+TEST_CASE("the observer is told of the first token, of each later batch and of the end") {
+  const TableTokenizer tokenizer = Pieces();
+  Record record;
+  RecordingObserver observer;
+  ScriptedEngine engine(ScriptedModelInfo());
+  OutputThread output(&engine, &tokenizer, &observer);
+  const RequestId id = output.Submit(Call(), Recorder(&record)).value();
+  engine.Emit(For(id, ScriptedEvent({1}, false, 0)));
+  engine.Emit(For(id, ScriptedEvent({1, 2, 0}, true, 2, FinishReason::kStop)));
+  REQUIRE(record.WaitFinished());
+  CHECK(observer.seen == std::vector<std::string>{"first", "tokens 3", "finish"});
+  CHECK(observer.times.prompt_tokens == 2);
+  CHECK(observer.times.output_tokens == 4);
+  CHECK(observer.times.first_token_s <= observer.times.last_token_s);
+  CHECK(observer.times.last_token_s <= observer.times.end_s);
+}
+
+TEST_CASE("the observer is told why a request was refused") {
+  const TableTokenizer tokenizer = Pieces();
+  Record record;
+  RecordingObserver observer;
+  ScriptedEngine engine(ScriptedModelInfo());
+  engine.RefuseAfter(0, ResourceExhausted("the queue is full"));
+  OutputThread output(&engine, &tokenizer, &observer);
+  CHECK_FALSE(output.Submit(Call(), Recorder(&record)).ok());
+  CHECK(observer.seen == std::vector<std::string>{StatusCodeName(StatusCode::kResourceExhausted)});
 }
 
 }  // namespace

@@ -26,6 +26,26 @@ TEST_CASE("a stop string inside an accepted block cuts text, ids and acceptance 
   CHECK(assembler.result().accepted_per_step == Ids{3});
 }
 
+TEST_CASE("log-probabilities are cut with the tokens, and those of the prompt are kept in order") {
+  const TableTokenizer tokenizer = Pieces();
+  TextAssembler assembler(&tokenizer, {"END"}, 3);
+  TokenEvent prompt = ScriptedEvent({}, false, 0);
+  prompt.prompt_logprobs = {ScriptedLogprobs(1, -0.5F, 1)};
+  CHECK(assembler.Consume(prompt).empty());
+  TokenEvent event = ScriptedEvent({1, 3, 4, 2}, true, 3);
+  event.prompt_logprobs = {ScriptedLogprobs(2, -1.5F, 1)};
+  for (const int32_t token : event.tokens) {
+    event.logprobs.push_back(ScriptedLogprobs(token, -2.0F, 1));
+  }
+  assembler.Consume(event);
+  const GenerationResult& result = assembler.result();
+  REQUIRE(result.logprobs.size() == 3);
+  CHECK(result.logprobs[2].token == 4);
+  REQUIRE(result.prompt_logprobs.size() == 2);
+  CHECK(result.prompt_logprobs[0].token == 1);
+  CHECK(result.prompt_logprobs[1].token == 2);
+}
+
 TEST_CASE("a stop string that spans two rounds leaks nothing of its first half") {
   const TableTokenizer tokenizer = Pieces();
   TextAssembler assembler(&tokenizer, {"END"}, 1);

@@ -131,6 +131,9 @@ TEST_CASE("a tokenizer file cut anywhere gives a status", "[tokenizer]") {
   for (size_t kept = 0; kept < json.size(); kept += 13) {
     CHECK_FALSE(ParseBpeTokenizer(json.substr(0, kept), "tiny").ok());
   }
+  const std::string message = ParseBpeTokenizer(json.substr(0, 40), "tiny").status().message();
+  INFO(message);
+  CHECK(message.find("not valid JSON at byte 40 of 40") != std::string::npos);
 }
 
 }  // namespace firesteel
