@@ -238,6 +238,20 @@ Result<Checkpoint> Checkpoint::Open(const std::string& directory) {
   return checkpoint;
 }
 
+namespace {
+
+std::string UnlistedTensor(const std::string& shard, const std::string& tensor,
+                           const std::string& index) {
+  return shard + ": tensor " + QuotedName(tensor) + " is not listed for this shard in " + index;
+}
+
+std::string AbsentTensor(const std::string& shard, const std::string& tensor,
+                         const std::string& index) {
+  return shard + ": has no tensor " + QuotedName(tensor) + ", but " + index + " lists it there";
+}
+
+}  // namespace
+
 Status Checkpoint::AddShards(const std::string& directory, const std::string& index_path) {
   std::vector<ShardIndexEntry> entries;
   {
@@ -267,15 +281,13 @@ Status Checkpoint::AddShards(const std::string& directory, const std::string& in
     for (size_t i = first_tensor; i < tensors_.size(); ++i) {
       const auto found = promised.find(tensors_[i].name);
       if (found == promised.end()) {
-        return DataLoss(path + ": tensor " + QuotedName(tensors_[i].name) +
-                        " is not listed for this shard in " + index_path);
+        return DataLoss(UnlistedTensor(path, tensors_[i].name, index_path));
       }
       found->second = true;
     }
     for (const auto& [tensor, found] : promised) {
       if (!found) {
-        return DataLoss(path + ": has no tensor " + QuotedName(tensor) + ", but " + index_path +
-                        " lists it there");
+        return DataLoss(AbsentTensor(path, tensor, index_path));
       }
     }
   }

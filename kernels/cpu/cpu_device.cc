@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "kernels/core/math.h"
@@ -47,12 +48,13 @@ class CpuDevice final : public Device {
   void* Allocate(int64_t bytes) override {
     const size_t rounded =
         static_cast<size_t>(RoundUp(Max(bytes, int64_t{1}), kAllocationAlignment));
-    void* block = std::calloc(1, rounded + 2 * kAllocationAlignment);
+    size_t room = rounded + kAllocationAlignment;
+    void* block = std::calloc(1, room + sizeof(void*));
     if (block == nullptr) return nullptr;
-    const uintptr_t aligned = RoundUp(reinterpret_cast<uintptr_t>(block) + sizeof(void*),
-                                      uintptr_t{kAllocationAlignment});
-    reinterpret_cast<void**>(aligned)[-1] = block;
-    return reinterpret_cast<void*>(aligned);
+    void* aligned = static_cast<void**>(block) + 1;
+    std::align(kAllocationAlignment, rounded, aligned, room);
+    static_cast<void**>(aligned)[-1] = block;
+    return aligned;
   }
   void Free(void* pointer) override {
     if (pointer != nullptr) std::free(static_cast<void**>(pointer)[-1]);
