@@ -122,10 +122,9 @@ Status RankState::RunStep(const StepPlan& plan, std::span<SequenceResult> result
   return stream.Synchronize();
 }
 
-void RankState::RewindForTiming(int32_t sequences, int32_t length) {
-  const std::vector<int32_t> lengths(static_cast<size_t>(sequences), length);
+void RankState::RewindForTiming(std::span<const int32_t> lengths) {
   device_->stream().CopyToDevice(buffers_->meta().slots.length, lengths.data(),
-                                 sequences * static_cast<int64_t>(sizeof(int32_t)));
+                                 static_cast<int64_t>(lengths.size_bytes()));
 }
 
 namespace {

@@ -29,8 +29,8 @@ class RankState {
   Status RunStep(const StepPlan& plan, std::span<SequenceResult> results,
                  std::span<LogprobRecord> logprobs = {});
 
-  // Puts slots [0, sequences) back to `length` committed positions; only for timing, when nothing is served.
-  void RewindForTiming(int32_t sequences, int32_t length);
+  // Puts the first slots back to these committed lengths; only for timing, when nothing is served.
+  void RewindForTiming(std::span<const int32_t> lengths);
   bool graphs_enabled() const { return graphs_->num_graphs() > 0; }
 
   StepProgram& program() { return *program_; }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "engine/plan/shape_table.h"
 #include "kernels/core/math.h"
 
 namespace firesteel {
@@ -11,7 +10,9 @@ namespace firesteel {
 StepTimer::StepTimer(RankState& state, int32_t context)
     : state_(state),
       context_(context),
+      shapes_(state.info().limits, state.info().draft_length, state.graphs_enabled()),
       plan_(state.info().limits),
+      lengths_(static_cast<size_t>(state.info().limits.max_sequences), context),
       results_(static_cast<size_t>(state.info().limits.max_sequences)) {}
 
 Status StepTimer::Prefill(int32_t sequences) {
@@ -51,7 +52,6 @@ Status StepTimer::Prefill(int32_t sequences) {
 }
 
 Result<double> StepTimer::TimeOnce(int32_t sequences, int32_t drafts, bool propose) {
-  const RankInfo& info = state_.info();
   plan_.Clear();
   PlanHeader& header = plan_.header();
   header.num_sequences = sequences;
@@ -62,9 +62,8 @@ Result<double> StepTimer::TimeOnce(int32_t sequences, int32_t drafts, bool propo
     plan_.sequences()[static_cast<size_t>(s)] =
         PlanSequence{s, s * rows, rows, context_, drafts, s * rows, rows, propose ? 1 : 0};
   }
-  const ShapeTable shapes(info.limits, info.draft_length, state_.graphs_enabled());
-  plan_.set_shape(shapes.ShapeFor({sequences, header.num_rows, header.num_logit_rows, true}));
-  state_.RewindForTiming(sequences, context_);
+  plan_.set_shape(shapes_.ShapeFor({sequences, header.num_rows, header.num_logit_rows, true}));
+  state_.RewindForTiming(std::span(lengths_).first(static_cast<size_t>(sequences)));
   const auto start = std::chrono::steady_clock::now();
   FIRESTEEL_RETURN_IF_ERROR(state_.RunStep(plan_, results_));
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
@@ -73,6 +72,7 @@ Result<double> StepTimer::TimeOnce(int32_t sequences, int32_t drafts, bool propo
 
 Result<double> StepTimer::Median(int32_t sequences, int32_t drafts, bool propose, int32_t repeats) {
   std::vector<double> times;
+  times.reserve(static_cast<size_t>(repeats));
   for (int32_t i = 0; i < repeats + 1; ++i) {
     FIRESTEEL_ASSIGN_OR_RETURN(const double us, TimeOnce(sequences, drafts, propose));
     if (i > 0) times.push_back(us);  // the first run warms caches

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/exec/rank_state.h"
+#include "engine/plan/shape_table.h"
 #include "engine/plan/step_plan.h"
 
 namespace firesteel {
@@ -30,7 +31,9 @@ class StepTimer {
   RankState& state_;
   int32_t context_;
   int32_t prefilled_ = 0;  // sequences whose context is in the caches
+  ShapeTable shapes_;
   StepPlan plan_;
+  std::vector<int32_t> lengths_;  // [slots] all `context`
   std::vector<SequenceResult> results_;
 };
 
