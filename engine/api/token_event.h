@@ -26,6 +26,7 @@ struct TokenLogprob {
 struct TokenLogprobs {
   int32_t token = 0;
   float logprob = 0.0F;
+  int32_t rank = 0;               // 1: no token is more likely
   std::vector<TokenLogprob> top;  // best first, ties to the lower token; as many as were asked for
 };
 

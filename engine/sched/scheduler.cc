@@ -10,7 +10,8 @@ namespace firesteel {
 namespace {
 
 TokenLogprobs FromRecord(const LogprobRecord& record) {
-  TokenLogprobs logprobs{.token = record.token, .logprob = record.logprob, .top = {}};
+  TokenLogprobs logprobs{
+      .token = record.token, .logprob = record.logprob, .rank = record.rank, .top = {}};
   for (int32_t i = 0; i < record.num_top; ++i) {
     logprobs.top.push_back({.token = record.top_token[i], .logprob = record.top_logprob[i]});
   }

@@ -28,8 +28,9 @@ struct GenerationRequest {
   Route route = Route::kCompletions;
   std::vector<GenerationCall> calls;  // `choices_per_prompt` for each prompt, in order
   int32_t choices_per_prompt = 1;
-  bool logprobs = false;  // report them; the calls say how many
-  bool echo = false;      // the prompt in front of the text, and of the log-probabilities
+  bool logprobs = false;         // report them; the calls say how many
+  bool prompt_logprobs = false;  // of every prompt token, beside the choices
+  bool echo = false;             // the prompt in front of the text, and of the log-probabilities
   bool drop_output =
       false;  // the client wants no output token; the calls make one, the engine's least
   bool stream = false;

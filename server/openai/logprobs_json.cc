@@ -125,4 +125,25 @@ std::string CompletionLogprobsJson(const Tokenizer& tokenizer, const CompletionL
   return Dump(lists.Take());
 }
 
+std::string PromptLogprobsJson(const Tokenizer& tokenizer,
+                               const std::vector<TokenLogprobs>& logprobs) {
+  Json list = Json::array({nullptr});
+  for (const TokenLogprobs& at : logprobs) {
+    Json tokens = Json::object();
+    const auto add = [&](int32_t token, float logprob, int32_t rank) {
+      tokens[std::to_string(token)] = {{"logprob", Number(logprob)},
+                                       {"rank", rank},
+                                       {"decoded_token", tokenizer.TokenBytes(token, true)}};
+    };
+    add(at.token, at.logprob, at.rank);
+    for (size_t i = 0; i < at.top.size(); ++i) {
+      if (at.top[i].token != at.token) {
+        add(at.top[i].token, at.top[i].logprob, static_cast<int32_t>(i) + 1);
+      }
+    }
+    list.push_back(std::move(tokens));
+  }
+  return list.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 }  // namespace firesteel

@@ -30,4 +30,9 @@ struct CompletionLogprobs {
 std::string CompletionLogprobsJson(const Tokenizer& tokenizer, const CompletionLogprobs& reported,
                                    int64_t* text_offset);
 
+// [null, {"ID": {logprob, rank, decoded_token}...}...]: the first prompt token has none; each other one has an entry for
+// itself and for the most likely tokens at its place. vLLM's form.
+std::string PromptLogprobsJson(const Tokenizer& tokenizer,
+                               const std::vector<TokenLogprobs>& logprobs);
+
 }  // namespace firesteel

@@ -114,6 +114,7 @@ void OpenAiService::Generate(ParsedRequest parsed, const std::string& request_id
   options.model = options_.model_name;
   options.created = NowSeconds();
   options.logprobs = request.logprobs;
+  options.prompt_logprobs = request.prompt_logprobs;
   options.drop_output = request.drop_output;
   const auto per_prompt = static_cast<size_t>(request.choices_per_prompt);
   for (size_t i = 0; i < request.calls.size(); ++i) {

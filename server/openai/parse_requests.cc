@@ -50,6 +50,19 @@ void ReadChoices(FieldReader* reader, GenerationRequest* request) {
   request->choices_per_prompt = static_cast<int32_t>(choices);
 }
 
+// vLLM's extension: log-probabilities of the prompt, in bodies only.
+void ReadPromptLogprobs(FieldReader* reader, GenerationRequest* request, GenerationCall* options) {
+  int64_t count = -1;
+  reader->ReadInt("prompt_logprobs", 0, kMostLogprobs, &count);
+  if (count < 0) return;
+  if (request->stream) {
+    return reader->Fail("prompt_logprobs", "prompt_logprobs needs stream to be false");
+  }
+  request->prompt_logprobs = true;
+  options->sampling.prompt_logprobs =
+      std::max(options->sampling.prompt_logprobs, static_cast<int32_t>(count));
+}
+
 // logprobs, echo and the token limit of a completion, which decide together what of the prompt is reported.
 void ReadCompletionReports(FieldReader* reader, GenerationRequest* request,
                            GenerationCall* options) {
@@ -63,6 +76,7 @@ void ReadCompletionReports(FieldReader* reader, GenerationRequest* request,
   request->logprobs = count >= 0;
   sampling.logprobs = static_cast<int32_t>(count);
   if (request->echo) sampling.prompt_logprobs = sampling.logprobs;
+  ReadPromptLogprobs(reader, request, options);
   const bool may_drop_output = request->echo && request->logprobs;
   ReadTokenLimit(reader, may_drop_output ? 0 : 1, kDefaultCompletionTokens, options);
   if (sampling.max_tokens == 0) {
@@ -81,6 +95,7 @@ void ReadChatReports(FieldReader* reader, GenerationRequest* request, Generation
                                      ", which is only allowed when logprobs is true");
   }
   if (request->logprobs) options->sampling.logprobs = static_cast<int32_t>(count);
+  ReadPromptLogprobs(reader, request, options);
 }
 
 std::vector<int32_t> EncodePrompt(FieldReader* reader, const std::string& name, const Json& text,

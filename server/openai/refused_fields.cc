@@ -59,7 +59,6 @@ constexpr RefusedField kEveryRoute[] = {
     {"skip_special_tokens", IsTrue, "true"},
     {"add_special_tokens", IsOptionalTrueOrFalse, "true or false"},
     {"truncate_prompt_tokens", Never, "null"},
-    {"prompt_logprobs", Never, "null"},
     {"return_token_ids", IsFalse, "false"},
     {"return_tokens_as_token_ids", IsFalse, "false"},
     {"logits_processors", IsEmpty, "[]"},
@@ -106,8 +105,13 @@ constexpr RefusedField kCompletionsOnly[] = {
 };
 
 constexpr RefusedField kOfflineOnly[] = {
-    {"n", IsOne, "1"},          {"best_of", IsOne, "1"},     {"logprobs", IsFalse, "false"},
-    {"echo", IsFalse, "false"}, {"suffix", IsBlank, "\"\""}, {"prompt_embeds", Never, "null"},
+    {"n", IsOne, "1"},
+    {"best_of", IsOne, "1"},
+    {"logprobs", IsFalse, "false"},
+    {"echo", IsFalse, "false"},
+    {"suffix", IsBlank, "\"\""},
+    {"prompt_embeds", Never, "null"},
+    {"prompt_logprobs", Never, "null"},
 };
 
 constexpr RefusedField kChatOnly[] = {

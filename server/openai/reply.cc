@@ -222,10 +222,18 @@ void Reply::SendBody() {
     body += (i == 0 ? "{\"index\":" : ",{\"index\":") + std::to_string(i) + ",";
     body +=
         chat ? "\"message\":{\"role\":\"assistant\",\"content\":" + text + "}" : "\"text\":" + text;
-    body += ",\"logprobs\":" + BodyLogprobs(i) + ",\"finish_reason\":\"" +
-            std::string(FinishName(result.finish)) + "\"}";
+    body += ",\"logprobs\":" + BodyLogprobs(i);
+    if (options_.prompt_logprobs && !chat) {
+      body += ",\"prompt_logprobs\":" + PromptLogprobsJson(*tokenizer_, result.prompt_logprobs);
+    }
+    body += ",\"finish_reason\":\"" + std::string(FinishName(result.finish)) + "\"}";
   }
-  body += "],\"usage\":" + UsageJson() + "}";
+  body += "],\"usage\":" + UsageJson();
+  if (options_.prompt_logprobs && chat) {  // every choice has the same prompt
+    body += ",\"prompt_logprobs\":" +
+            PromptLogprobsJson(*tokenizer_, choices_.front().result.prompt_logprobs);
+  }
+  body += "}";
   HttpResponse response;
   response.body = std::move(body);
   writer_->Send(std::move(response));

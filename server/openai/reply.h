@@ -28,6 +28,7 @@ struct ReplyOptions {
   int64_t created = 0;        // seconds since the epoch
   int64_t prompt_tokens = 0;  // of all prompts, each counted once
   bool logprobs = false;
+  bool prompt_logprobs = false;
   bool drop_output = false;  // answer as if nothing had been generated
   // [choices] with echo, else empty: the prompt goes in front of the choice's text and log-probabilities.
   std::vector<std::vector<int32_t>> echoed_prompts;

@@ -136,6 +136,20 @@ class ServeTest(unittest.TestCase):
         self.assertEqual(longer["choices"][0]["logprobs"]["tokens"][:length], logprobs["tokens"])
         self.assertEqual(longer["choices"][0]["logprobs"]["token_logprobs"][:length], logprobs["token_logprobs"])
 
+    def test_prompt_log_probabilities_list_every_prompt_token(self):
+        status, _, body = self.server.post(COMPLETIONS, {
+            "prompt": [2, 10, 11, 12], "max_tokens": 1, "prompt_logprobs": 2, "temperature": 0})
+        self.assertEqual(status, 200)
+        listed = body["choices"][0]["prompt_logprobs"]
+        self.assertEqual((len(listed), listed[0]), (4, None))
+        for token, entries in zip([10, 11, 12], listed[1:]):
+            self.assertIn(str(token), entries)
+            self.assertIn(1, [entry["rank"] for entry in entries.values()])
+            self.assertEqual(entries[str(token)]["rank"] <= 2, len(entries) == 2)
+        status, _, body = self.server.post(COMPLETIONS, {
+            "prompt": "a", "prompt_logprobs": 1, "stream": True})
+        self.assertEqual((status, body["error"]["param"]), (400, "prompt_logprobs"))
+
     def test_bad_requests_name_their_field(self):
         for field, value in (("temperature", "hot"), ("n", 129), ("logprobs", 21), ("suffix", "x"), ("max_tokens", 0), ("prompt", [])):
             status, _, body = self.server.post(COMPLETIONS, {"prompt": "x", field: value})

@@ -26,6 +26,7 @@ static_assert(std::is_trivially_copyable_v<SequenceResult>);
 struct LogprobRecord {
   int32_t token;    // emitted by this row, or the known next token of a prompt row
   float logprob;    // of `token`
+  int32_t rank;     // 1: no token has a larger logit
   int32_t num_top;  // entries below that are valid: best first, ties to the lower token
   int32_t top_token[kMaxLogprobs];
   float top_logprob[kMaxLogprobs];

@@ -121,6 +121,8 @@ void RecordLogprobs(const float* logits, int32_t vocab, int32_t token, int32_t n
   };
   record->token = token;
   record->logprob = logprob(token);
+  record->rank = 1 + static_cast<int32_t>(std::count_if(
+                         logits, logits + vocab, [&](float x) { return x > logits[token]; }));
   const int32_t wanted = Min(Min(num_top, vocab), kMaxLogprobs);
   int32_t found = 0;
   for (int32_t t = 0; t < vocab && wanted > 0; ++t) {

@@ -174,7 +174,6 @@ TEST_CASE("an option that would change the output is refused by name") {
       {"allowed_token_ids", "[1]"},
       {"response_format", R"({"type":"json_object"})"},
       {"guided_json", "{}"},
-      {"prompt_logprobs", "0"},
       {"stop_token_ids", "[3]"},
       {"use_beam_search", "true"},
   }));
