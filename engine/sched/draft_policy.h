@@ -31,7 +31,7 @@ class DraftPolicy {
   // A finished round: `accepted` of `drafted` drafts, before truncation at end tokens.
   void Observe(int32_t drafted, int32_t accepted);
 
-  static constexpr int32_t kProbeInterval = 128;
+  static constexpr int32_t kProbeInterval = 512;
 
  private:
   int32_t Best(int32_t batch) const;
