@@ -6,7 +6,6 @@
 #include "kernels/core/launch.h"
 #include "kernels/core/math.h"
 #include "kernels/ops/embed/embed.h"
-#include "kernels/ops/hyper_mix/hyper_mix.h"
 #include "kernels/ops/kv_write/kv_write.h"
 #include "kernels/ops/markov/markov.h"
 #include "kernels/ops/rms_norm/rms_norm.h"
@@ -162,19 +161,7 @@ void DsparkDrafter::EnqueuePropose(StepContext& context) {
 }
 
 void DsparkDrafter::EnqueueHead(StepContext& context, const LaneRows& rows) {
-  const int64_t width = int64_t{config_.streams} * config_.hidden;
-  EnqueueLinear(context, lane_.streams, width, weights_.head_hyper.fn, lane_.mix, rows.rows,
-                rows.live);
-  HyperHeadArgs head{};
-  head.x = F32Rows(lane_.streams, width);
-  head.mix = lane_.mix;
-  head.params = {weights_.head_hyper.base, weights_.head_hyper.scale, config_.streams, 0,
-                 config_.hyper_eps,        config_.norm_eps};
-  head.out = F32Rows(hidden_, config_.hidden);
-  head.live = rows.live;
-  head.rows = rows.rows;
-  head.hidden = config_.hidden;
-  Launch(context.stream, context.ops.hyper_head, head);
+  EnqueueHyperHead(context, config_, weights_.head_hyper, rows, lane_, hidden_);
   Launch(context.stream, context.ops.rms_norm,
          RmsNormArgs{F32Rows(hidden_, config_.hidden), F32Rows(normed_, config_.hidden),
                      weights_.norm, rows.live, rows.rows, config_.hidden, config_.norm_eps});

@@ -20,6 +20,22 @@ void EnqueueLinear(StepContext& context, const float* x, int64_t x_cols, const W
          LinearArgs{F32Rows(x, x_cols), F32Rows(y, weight.out), weight, live, rows, groups});
 }
 
+void EnqueueHyperHead(StepContext& context, const DeepseekConfig& config,
+                      const HyperWeights& weights, const LaneRows& rows, const LaneBuffers& lane,
+                      float* out) {
+  const int64_t width = int64_t{config.streams} * config.hidden;
+  EnqueueLinear(context, lane.streams, width, weights.fn, lane.mix, rows.rows, rows.live);
+  HyperHeadArgs args{};
+  args.x = F32Rows(lane.streams, width);
+  args.mix = lane.mix;
+  args.params = {weights.base, weights.scale, config.streams, 0, config.hyper_eps, config.norm_eps};
+  args.out = F32Rows(out, config.hidden);
+  args.live = rows.live;
+  args.rows = rows.rows;
+  args.hidden = config.hidden;
+  Launch(context.stream, context.ops.hyper_head, args);
+}
+
 void DeepseekLayer::Enqueue(StepContext& context, const LaneRows& rows,
                             const LaneBuffers& b) const {
   EnqueueCollapse(context, w_.attn_hyper, w_.attn_norm, rows, b);

@@ -78,6 +78,11 @@ class DeepseekLayer {
 void EnqueueLinear(StepContext& context, const float* x, int64_t x_cols, const Weight& weight,
                    float* y, int32_t rows, LiveCount live, int32_t groups = 1);
 
+// Collapses a lane's residual streams into one row each for the LM head. Shared by the target and the drafter.
+void EnqueueHyperHead(StepContext& context, const DeepseekConfig& config,
+                      const HyperWeights& weights, const LaneRows& rows, const LaneBuffers& lane,
+                      float* out);
+
 inline Rows F32Rows(float* data, int64_t stride) { return Rows{data, stride, DType::kF32}; }
 inline ConstRows F32Rows(const float* data, int64_t stride) {
   return ConstRows(data, stride, DType::kF32);

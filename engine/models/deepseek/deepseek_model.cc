@@ -9,7 +9,6 @@
 #include "kernels/ops/embed/embed.h"
 #include "kernels/ops/feature_tap/feature_tap.h"
 #include "kernels/ops/gather/gather.h"
-#include "kernels/ops/hyper_mix/hyper_mix.h"
 #include "kernels/ops/rms_norm/rms_norm.h"
 
 namespace firesteel {
@@ -195,18 +194,7 @@ TargetOut DeepseekModel::Enqueue(StepContext& context) {
     }
   }
 
-  EnqueueLinear(context, lane_.streams, stream_cols, weights_.head_hyper.fn, lane_.mix, rows.rows,
-                rows.live);
-  HyperHeadArgs head{};
-  head.x = F32Rows(lane_.streams, stream_cols);
-  head.mix = lane_.mix;
-  head.params = {weights_.head_hyper.base, weights_.head_hyper.scale, config_.streams, 0,
-                 config_.hyper_eps,        config_.norm_eps};
-  head.out = F32Rows(hidden_, config_.hidden);
-  head.live = rows.live;
-  head.rows = rows.rows;
-  head.hidden = config_.hidden;
-  Launch(context.stream, context.ops.hyper_head, head);
+  EnqueueHyperHead(context, config_, weights_.head_hyper, rows, lane_, hidden_);
 
   const LiveCount live_logits = &meta.live->logit_rows;
   const int32_t logit_rows = context.shape.logit_rows;
