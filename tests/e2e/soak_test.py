@@ -45,7 +45,9 @@ def request_bytes(rng, max_tokens):
 
 class SoakTest(unittest.TestCase):
     def setUp(self):
-        self.server = Server("--batch", "16", "--max-queue", "256", "--grpc-port", "-1")
+        # Pool memory is committed as it is first used: small pools are full early, so that growth means a leak.
+        self.server = Server("--batch", "16", "--max-queue", "256", "--grpc-port", "-1", "--kv-cache-dtype", "fp8",
+                             "--cache-tokens", "4096")
         self.addCleanup(self.server.stop)
         self.lock = threading.Lock()
         self.statuses = {}
