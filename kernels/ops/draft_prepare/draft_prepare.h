@@ -40,5 +40,6 @@ struct DraftPrepareArgs {
 };
 
 void DraftPrepareCpu(Stream& stream, const DraftPrepareArgs& args);
+void DraftPrepareCuda(Stream& stream, const DraftPrepareArgs& args);
 
 }  // namespace firesteel

@@ -20,5 +20,6 @@ struct EmbedArgs {
 };
 
 void EmbedCpu(Stream& stream, const EmbedArgs& args);
+void EmbedCuda(Stream& stream, const EmbedArgs& args);
 
 }  // namespace firesteel

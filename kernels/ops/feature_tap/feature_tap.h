@@ -19,5 +19,6 @@ struct FeatureTapArgs {
 };
 
 void FeatureTapCpu(Stream& stream, const FeatureTapArgs& args);
+void FeatureTapCuda(Stream& stream, const FeatureTapArgs& args);
 
 }  // namespace firesteel

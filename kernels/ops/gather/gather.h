@@ -19,5 +19,6 @@ struct GatherArgs {
 };
 
 void GatherCpu(Stream& stream, const GatherArgs& args);
+void GatherCuda(Stream& stream, const GatherArgs& args);
 
 }  // namespace firesteel

@@ -64,7 +64,10 @@ struct HyperHeadArgs {
 };
 
 void HyperCollapseCpu(Stream& stream, const HyperCollapseArgs& args);
+void HyperCollapseCuda(Stream& stream, const HyperCollapseArgs& args);
 void HyperExpandCpu(Stream& stream, const HyperExpandArgs& args);
+void HyperExpandCuda(Stream& stream, const HyperExpandArgs& args);
 void HyperHeadCpu(Stream& stream, const HyperHeadArgs& args);
+void HyperHeadCuda(Stream& stream, const HyperHeadArgs& args);
 
 }  // namespace firesteel

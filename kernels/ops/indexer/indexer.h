@@ -32,5 +32,6 @@ struct IndexerArgs {
 };
 
 void IndexerCpu(Stream& stream, const IndexerArgs& args);
+void IndexerCuda(Stream& stream, const IndexerArgs& args);
 
 }  // namespace firesteel

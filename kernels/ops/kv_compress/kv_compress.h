@@ -56,5 +56,6 @@ struct KvCompressArgs {
 };
 
 void KvCompressCpu(Stream& stream, const KvCompressArgs& args);
+void KvCompressCuda(Stream& stream, const KvCompressArgs& args);
 
 }  // namespace firesteel

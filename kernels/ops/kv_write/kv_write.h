@@ -24,5 +24,6 @@ struct KvWriteArgs {
 };
 
 void KvWriteCpu(Stream& stream, const KvWriteArgs& args);
+void KvWriteCuda(Stream& stream, const KvWriteArgs& args);
 
 }  // namespace firesteel

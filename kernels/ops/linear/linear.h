@@ -38,5 +38,6 @@ struct LinearArgs {
 };
 
 void LinearCpu(Stream& stream, const LinearArgs& args);
+void LinearCuda(Stream& stream, const LinearArgs& args);
 
 }  // namespace firesteel

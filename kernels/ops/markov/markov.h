@@ -43,6 +43,8 @@ struct ConfidenceArgs {
 };
 
 void MarkovStepCpu(Stream& stream, const MarkovStepArgs& args);
+void MarkovStepCuda(Stream& stream, const MarkovStepArgs& args);
 void ConfidenceCpu(Stream& stream, const ConfidenceArgs& args);
+void ConfidenceCuda(Stream& stream, const ConfidenceArgs& args);
 
 }  // namespace firesteel

@@ -83,9 +83,14 @@ struct MoeCombineArgs {
 };
 
 void MoeRouteCpu(Stream& stream, const MoeRouteArgs& args);
+void MoeRouteCuda(Stream& stream, const MoeRouteArgs& args);
 void MoeGroupCpu(Stream& stream, const MoeGroupArgs& args);
+void MoeGroupCuda(Stream& stream, const MoeGroupArgs& args);
 void GroupedLinearCpu(Stream& stream, const GroupedLinearArgs& args);
+void GroupedLinearCuda(Stream& stream, const GroupedLinearArgs& args);
 void SwigluCpu(Stream& stream, const SwigluArgs& args);
+void SwigluCuda(Stream& stream, const SwigluArgs& args);
 void MoeCombineCpu(Stream& stream, const MoeCombineArgs& args);
+void MoeCombineCuda(Stream& stream, const MoeCombineArgs& args);
 
 }  // namespace firesteel

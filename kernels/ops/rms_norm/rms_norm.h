@@ -20,5 +20,6 @@ struct RmsNormArgs {
 };
 
 void RmsNormCpu(Stream& stream, const RmsNormArgs& args);
+void RmsNormCuda(Stream& stream, const RmsNormArgs& args);
 
 }  // namespace firesteel

@@ -33,6 +33,7 @@ struct RopeArgs {
 };
 
 void RopeCpu(Stream& stream, const RopeArgs& args);
+void RopeCuda(Stream& stream, const RopeArgs& args);
 
 // Rotates one head's trailing `table.rope` values at `tail`; sign -1 undoes it.
 inline void RotateTail(const RopeTable& table, int64_t position, float sign, float* tail) {

@@ -33,5 +33,6 @@ struct SparseAttentionArgs {
 };
 
 void SparseAttentionCpu(Stream& stream, const SparseAttentionArgs& args);
+void SparseAttentionCuda(Stream& stream, const SparseAttentionArgs& args);
 
 }  // namespace firesteel

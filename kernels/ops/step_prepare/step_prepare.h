@@ -33,5 +33,6 @@ struct StepPrepareArgs {
 };
 
 void StepPrepareCpu(Stream& stream, const StepPrepareArgs& args);
+void StepPrepareCuda(Stream& stream, const StepPrepareArgs& args);
 
 }  // namespace firesteel

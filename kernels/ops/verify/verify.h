@@ -35,5 +35,6 @@ struct VerifyArgs {
 };
 
 void VerifyCpu(Stream& stream, const VerifyArgs& args);
+void VerifyCuda(Stream& stream, const VerifyArgs& args);
 
 }  // namespace firesteel
