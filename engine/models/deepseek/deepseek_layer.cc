@@ -205,7 +205,7 @@ void DeepseekLayer::EnqueueExperts(StepContext& context, const LaneRows& rows,
                       b.expert_weight, rows.live, n, setup_.experts, top_k, c_.routed_scaling});
   Launch(context.stream, context.ops.moe_group,
          MoeGroupArgs{expert, b.groups, rows.live, n, setup_.experts, top_k});
-  const auto grouped = [&](const float* x, int64_t cols, const Weight* weights, float* y,
+  const auto grouped = [&](const float* x, int64_t cols, const ExpertWeights& weights, float* y,
                            int64_t y_cols, const int32_t* pair_row) {
     Launch(context.stream, context.ops.grouped_linear,
            GroupedLinearArgs{F32Rows(x, cols), F32Rows(y, y_cols), weights, b.groups.offset,

@@ -16,7 +16,7 @@ class Lister {
     list_->push_back({name, dtype, std::move(shape)});
     return nullptr;
   }
-  const Weight* WeightTable(const std::string&, const std::vector<Weight>&) { return nullptr; }
+  ExpertWeights Experts(const std::string&, const std::vector<Weight>&) { return {}; }
 
  private:
   std::vector<ExpectedTensor>* list_;
@@ -28,9 +28,10 @@ class Taker {
   const void* Plain(const std::string& name, DType dtype, const std::vector<int64_t>&) {
     return placer_.Place(name, set_.Take(name), DTypeBytes(dtype));
   }
-  const Weight* WeightTable(const std::string& name, const std::vector<Weight>& weights) {
-    return static_cast<const Weight*>(
-        placer_.Copy(name, weights.data(), static_cast<int64_t>(weights.size() * sizeof(Weight))));
+  ExpertWeights Experts(const std::string& name, const std::vector<Weight>& weights) {
+    const auto bytes = static_cast<int64_t>(weights.size() * sizeof(Weight));
+    const void* table = placer_.Copy(name, weights.data(), bytes);
+    return {static_cast<const Weight*>(table), weights.front()};
   }
 
  private:
@@ -173,9 +174,9 @@ class Walk {
       w2.push_back(WithScale(expert + "w2", c_.expert_dtype, c_.hidden, inner));
       w3.push_back(WithScale(expert + "w3", c_.expert_dtype, inner, c_.hidden));
     }
-    w->expert_w1 = v_.WeightTable(p + "ffn.experts.w1", w1);
-    w->expert_w2 = v_.WeightTable(p + "ffn.experts.w2", w2);
-    w->expert_w3 = v_.WeightTable(p + "ffn.experts.w3", w3);
+    w->expert_w1 = v_.Experts(p + "ffn.experts.w1", w1);
+    w->expert_w2 = v_.Experts(p + "ffn.experts.w2", w2);
+    w->expert_w3 = v_.Experts(p + "ffn.experts.w3", w3);
     w->shared_w1 = Quantised(p + "ffn.shared_experts.w1", inner, c_.hidden);
     w->shared_w2 = Quantised(p + "ffn.shared_experts.w2", c_.hidden, inner);
     w->shared_w3 = Quantised(p + "ffn.shared_experts.w3", inner, c_.hidden);

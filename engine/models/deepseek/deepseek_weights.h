@@ -10,6 +10,7 @@
 #include "engine/weights/weight_placer.h"
 #include "engine/weights/weight_set.h"
 #include "kernels/ops/linear/linear.h"
+#include "kernels/ops/moe/moe.h"
 
 namespace firesteel {
 
@@ -42,9 +43,7 @@ struct BlockWeights {
   Weight gate;                           // BF16 [experts, hidden]
   const float* gate_bias = nullptr;      // null in hash layers
   const int64_t* token_table = nullptr;  // [vocab, top_k], hash layers only
-  const Weight* expert_w1 = nullptr;     // [experts] device memory
-  const Weight* expert_w2 = nullptr;
-  const Weight* expert_w3 = nullptr;
+  ExpertWeights expert_w1, expert_w2, expert_w3;
   Weight shared_w1, shared_w2, shared_w3;
 };
 

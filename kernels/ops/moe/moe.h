@@ -46,11 +46,17 @@ struct MoeGroupArgs {
   int32_t top_k;
 };
 
+// The same matrix of every expert of a layer.
+struct ExpertWeights {
+  const Weight* table = nullptr;  // [experts] device memory
+  Weight first;  // host copy of table[0]: the format, shape and alignment of all
+};
+
 // y[pair] = x[pair_row or pair] W_expert^T
 struct GroupedLinearArgs {
   ConstRows x;
   Rows y;                   // [pairs, out]
-  const Weight* weights;    // [experts] device memory, all of one shape
+  ExpertWeights weights;
   const int32_t* offset;    // [experts + 1]
   const int32_t* pair_row;  // [pairs] source rows of x; null: x is in pair order already
   int32_t experts;

@@ -70,8 +70,8 @@ void MoeGroupCpu(Stream&, const MoeGroupArgs& a) {
 }
 
 void GroupedLinearCpu(Stream& stream, const GroupedLinearArgs& a) {
-  const int64_t out = a.weights[0].out;
-  const int64_t in = a.weights[0].in;
+  const int64_t out = a.weights.first.out;
+  const int64_t in = a.weights.first.in;
   int64_t active = 0;
   int32_t most = 0;
   for (int32_t e = 0; e < a.experts; ++e) {
@@ -81,7 +81,7 @@ void GroupedLinearCpu(Stream& stream, const GroupedLinearArgs& a) {
   }
   if (active == 0) return;
   PoolOf(stream).Run(
-      active * out, GemmGrain(a.weights[0], most),
+      active * out, GemmGrain(a.weights.first, most),
       [&](int64_t begin, int64_t end, WorkerScratch& s) {
         const bool widen_x = a.x.dtype != DType::kF32;
         const bool narrow_y = a.y.dtype != DType::kF32;
@@ -103,7 +103,7 @@ void GroupedLinearCpu(Stream& stream, const GroupedLinearArgs& a) {
             x[i] = ReadRow(a.x, source, in, widen_x ? x_buffer + i * in : nullptr);
             y[i] = WritableRow(a.y, pair, narrow_y ? y_buffer + i * out : nullptr);
           }
-          GemmRows(a.weights[e], x, y, count, lo, hi, s);
+          GemmRows(a.weights.table[e], x, y, count, lo, hi, s);
           for (int32_t i = 0; narrow_y && i < count; ++i) {
             auto* stored = static_cast<uint16_t*>(a.y.data) + (a.offset[e] + i) * a.y.stride;
             for (int64_t c = lo; c < hi; ++c) stored[c] = FloatToBf16(y[i][c]);

@@ -103,12 +103,20 @@ RowMatrix RunLayer(CpuFixture& cpu, const Layer& l, RowMatrix& x, RowMatrix& sha
   const int32_t pairs = rows * Layer::kTopK;
   RowMatrix inner(pairs, Layer::kInner, dtype);
   RowMatrix pair_out(pairs, Layer::kHidden, dtype);
-  ops.grouped_linear(cpu.stream(),
-                     GroupedLinearArgs{x.rows(), inner.rows(), l.gate_view.data(), g.offset.data(),
-                                       g.pair_row.data(), Layer::kExperts, pairs});
-  ops.grouped_linear(cpu.stream(),
-                     GroupedLinearArgs{inner.rows(), pair_out.rows(), l.down_view.data(),
-                                       g.offset.data(), nullptr, Layer::kExperts, pairs});
+  ops.grouped_linear(cpu.stream(), GroupedLinearArgs{x.rows(),
+                                                     inner.rows(),
+                                                     {l.gate_view.data(), l.gate_view[0]},
+                                                     g.offset.data(),
+                                                     g.pair_row.data(),
+                                                     Layer::kExperts,
+                                                     pairs});
+  ops.grouped_linear(cpu.stream(), GroupedLinearArgs{inner.rows(),
+                                                     pair_out.rows(),
+                                                     {l.down_view.data(), l.down_view[0]},
+                                                     g.offset.data(),
+                                                     nullptr,
+                                                     Layer::kExperts,
+                                                     pairs});
   CHECK(inner.PoisonIntactFrom(live * Layer::kTopK));
   CHECK(pair_out.PoisonIntactFrom(live * Layer::kTopK));
   RowMatrix out(rows, Layer::kHidden);
