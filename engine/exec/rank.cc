@@ -45,6 +45,7 @@ Result<std::unique_ptr<RankState>> RankState::CreateOn(std::unique_ptr<Device> d
   sizes.context_group = kContextGroup;
   sizes.compress_ratios = target.spec().compress_ratios;
   sizes.list_all_entries = target.spec().list_all_entries;
+  sizes.verify_scratch = !state->device_->reads_host_memory();
   for (const CacheGroupSpec& group : memory.cache.groups) {
     sizes.block_tokens.push_back(group.block_tokens);
   }

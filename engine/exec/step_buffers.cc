@@ -74,6 +74,10 @@ void StepBuffers::CarveRows(DeviceArena& arena, const StepBufferSizes& sizes) {
   }
   meta_.results = arena.Carve<SequenceResult>("step.results", sequences);
   meta_.logprobs = arena.Carve<LogprobRecord>("step.logprobs", sizes.step.logit_rows);
+  if (sizes.verify_scratch) {
+    meta_.verify_scratch =
+        arena.Carve<float>("step.verify_scratch", sequences * int64_t{sizes.vocab});
+  }
 }
 
 StepPrepareArgs StepBuffers::PrepareArgs(const StepShape& shape) const {

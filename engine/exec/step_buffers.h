@@ -24,6 +24,7 @@ struct StepBufferSizes {
   std::vector<int32_t> block_tokens;     // per cache group
   std::vector<int32_t> compress_ratios;  // TargetSpec
   std::vector<bool> list_all_entries;
+  bool verify_scratch = false;  // the CPU column needs none
 };
 
 class StepBuffers {

@@ -25,6 +25,7 @@ struct StepMeta {
   CompressorMeta compressors[kMaxCompressors];
   SequenceResult* results;  // [sequences]
   LogprobRecord* logprobs;  // [logit rows]
+  float* verify_scratch;    // [sequences, vocab]; null where the CPU column runs
   int32_t window_group;
   int32_t context_group;
   int32_t window_tokens;

@@ -12,7 +12,7 @@ void EnqueueStep(const StepShape& shape, StepProgram& program) {
   const TargetOut out = program.target.Enqueue(context);
   Launch(context.stream, context.ops.verify,
          VerifyArgs{out.logits, meta.sequences, meta.rows.token, meta.slots, meta.results,
-                    meta.logprobs, &meta.live->sequences, shape.sequences});
+                    meta.logprobs, &meta.live->sequences, shape.sequences, meta.verify_scratch});
   program.drafter.EnqueueCommit(context, out.features);
   program.drafter.EnqueuePropose(context);
 }

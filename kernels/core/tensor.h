@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/core/dtype.h"
+#include "kernels/core/math.h"
 
 namespace firesteel {
 
@@ -21,9 +22,10 @@ struct ConstRows {
   DType dtype = DType::kF32;
 
   ConstRows() = default;
-  ConstRows(const void* data_in, int64_t stride_in, DType dtype_in)
+  FIRESTEEL_HOST_DEVICE ConstRows(const void* data_in, int64_t stride_in, DType dtype_in)
       : data(data_in), stride(stride_in), dtype(dtype_in) {}
-  ConstRows(const Rows& rows)  // NOLINT(google-explicit-constructor): a mutable view is a view
+  // NOLINTNEXTLINE(google-explicit-constructor): a mutable view is a view
+  FIRESTEEL_HOST_DEVICE ConstRows(const Rows& rows)
       : data(rows.data), stride(rows.stride), dtype(rows.dtype) {}
 };
 

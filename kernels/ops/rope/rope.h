@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "kernels/core/math.h"
 #include "kernels/core/tensor.h"
 
 namespace firesteel {
@@ -35,17 +36,21 @@ struct RopeArgs {
 void RopeCpu(Stream& stream, const RopeArgs& args);
 void RopeCuda(Stream& stream, const RopeArgs& args);
 
+// Turns the pair (a, b) by the angle with this cosine and sine.
+FIRESTEEL_HOST_DEVICE inline void RotatePair(float cos, float sin, float* a, float* b) {
+  const float first = *a;
+  const float second = *b;
+  *a = first * cos - second * sin;
+  *b = first * sin + second * cos;
+}
+
 // Rotates one head's trailing `table.rope` values at `tail`; sign -1 undoes it.
 inline void RotateTail(const RopeTable& table, int64_t position, float sign, float* tail) {
   const int64_t half = table.rope / 2;
   const float* cos = table.cos + position * half;
   const float* sin = table.sin + position * half;
   for (int64_t i = 0; i < half; ++i) {
-    const float a = tail[2 * i];
-    const float b = tail[2 * i + 1];
-    const float s = sign * sin[i];
-    tail[2 * i] = a * cos[i] - b * s;
-    tail[2 * i + 1] = a * s + b * cos[i];
+    RotatePair(cos[i], sign * sin[i], &tail[2 * i], &tail[2 * i + 1]);
   }
 }
 

@@ -1,4 +1,4 @@
-// Host definitions of the draws and distributions that verification and drafting share.
+// Definitions of the draws that verification and drafting share; cuda/row_sampling.cuh has them for a block of threads.
 #pragma once
 
 #include <cmath>
@@ -17,7 +17,8 @@ inline int32_t ArgMax(const float* x, int32_t count) {
   return best;
 }
 
-inline float DrawUniform(uint64_t seed, int64_t position, DrawPurpose purpose) {
+FIRESTEEL_HOST_DEVICE inline float DrawUniform(uint64_t seed, int64_t position,
+                                               DrawPurpose purpose) {
   return UniformFromWord(DrawBlock(seed, position, purpose, 0).word[0]);
 }
 

@@ -32,6 +32,9 @@ struct VerifyArgs {
   LogprobRecord* logprobs;   // [logit_rows]
   LiveCount live_sequences;
   int32_t padded_sequences;
+  // [padded_sequences, vocab] a distribution per sequence, for the CUDA column. The CPU column has its workers' scratch
+  // and reads nothing here.
+  float* scratch;
 };
 
 void VerifyCpu(Stream& stream, const VerifyArgs& args);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "kernels/ops/verify/sequence_result.h"
@@ -60,6 +61,9 @@ class VerifyFixture {
     a.logprobs = logprobs.data();
     a.live_sequences = &added_;
     a.padded_sequences = num_sequences + kPadding;
+    scratch.assign(static_cast<size_t>(a.padded_sequences * vocab),
+                   std::numeric_limits<float>::quiet_NaN());
+    a.scratch = scratch.data();
     cpu.device().kernels().verify(cpu.stream(), a);
   }
   std::vector<int32_t> Tokens(int32_t index) const {
@@ -76,6 +80,7 @@ class VerifyFixture {
   std::vector<LogprobRecord> logprobs;
   std::vector<int32_t> row_token;  // poison but for scored chunks
   std::vector<float> logits;
+  std::vector<float> scratch;
 
  private:
   void Add(int32_t slot, int32_t start, int32_t num_rows, int32_t drafts,
