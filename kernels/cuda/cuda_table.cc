@@ -1,4 +1,4 @@
-// The CPU column of the kernel table.
+// The CUDA column of the kernel table.
 #include "kernels/core/kernel_table.h"
 #include "kernels/ops/draft_prepare/draft_prepare.h"
 #include "kernels/ops/embed/embed.h"

@@ -10,6 +10,9 @@
 
 namespace firesteel {
 
+// Layers of this compression ratio pool overlapping groups and choose entries by the indexer.
+inline constexpr int32_t kIndexedRatio = 4;
+
 struct YarnScaling {
   bool enabled = false;
   float factor = 1.0F;

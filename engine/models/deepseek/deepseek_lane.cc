@@ -53,6 +53,8 @@ LaneBuffers CarveLane(DeviceArena& arena, const std::string& name, const Deepsee
   b.index_rows.width = RoundUp(c.index_top_k, 128);
   b.index_rows.index = ints("index_rows", rows * b.index_rows.width);
   b.index_rows.valid = ints("index_valid", rows);
+  b.max_entries = sizes.max_entries;
+  b.index_scores = floats("index_scores", int64_t{kIndexScoreRows} * sizes.max_entries);
   return b;
 }
 

@@ -55,13 +55,19 @@ struct LaneBuffers {
   float* index_q;                // [rows, index_heads * index_dim]
   float* index_weight;           // [rows, index_heads]
   MutableSparseRows index_rows;  // [rows, ceil128(index_top_k)]
+  float* index_scores;           // [kIndexScoreRows, max_entries] scratch
+  int32_t max_entries;           // LaneSizes
 };
+
+// Rows whose entries are scored at once where scores are kept in memory; more rows take turns.
+inline constexpr int32_t kIndexScoreRows = 64;
 
 struct LaneSizes {
   int32_t rows = 0;
   int32_t experts = 0;
   int32_t experts_per_token = 0;
   bool compressors = false;
+  int32_t max_entries = 0;  // compressed entries that a row may see
 };
 
 LaneBuffers CarveLane(DeviceArena& arena, const std::string& name, const DeepseekConfig& config,

@@ -111,7 +111,7 @@ void DeepseekLayer::EnqueueAttention(StepContext& context, const LaneRows& rows,
   if (setup_.ratio != 0) {
     EnqueueCompressor(context, rows, b);
     attention.extra = caches_.entries;
-    if (setup_.ratio == 4) {
+    if (setup_.ratio == kIndexedRatio) {
       EnqueueIndexer(context, rows, b);
       attention.extra_rows = b.index_rows.view();
     } else {
@@ -141,7 +141,7 @@ void DeepseekLayer::EnqueueCompressor(StepContext& context, const LaneRows& rows
   args.live = rows.live;
   args.rows = rows.rows;
   args.ratio = setup_.ratio;
-  args.overlap = setup_.ratio == 4;
+  args.overlap = setup_.ratio == kIndexedRatio;
   args.eps = c_.norm_eps;
 
   const auto enqueue = [&](const CompressorWeights& weights, const KvPages& pages, float* ring_kv,
@@ -159,7 +159,7 @@ void DeepseekLayer::EnqueueCompressor(StepContext& context, const LaneRows& rows
   };
   enqueue(w_.compressor, caches_.entries, caches_.ring_kv, caches_.ring_score, caches_.ring,
           caches_.tail);
-  if (setup_.ratio == 4) {
+  if (setup_.ratio == kIndexedRatio) {
     enqueue(w_.index_compressor, caches_.index_keys, caches_.index_ring_kv,
             caches_.index_ring_score, caches_.index_ring, caches_.index_tail);
   }
@@ -183,6 +183,9 @@ void DeepseekLayer::EnqueueIndexer(StepContext& context, const LaneRows& rows,
   args.slots = context.meta.slots;
   args.out = b.index_rows;
   args.chosen = trace_.entries;
+  args.scores = b.index_scores;
+  args.score_rows = kIndexScoreRows;
+  args.max_entries = b.max_entries;
   args.live = rows.live;
   args.rows = rows.rows;
   args.heads = c_.index_heads;

@@ -57,7 +57,7 @@ int64_t DeepseekModel::context_bytes_per_block(int32_t block_tokens) const {
     const int32_t entries = block_tokens / ratio;
     bytes += KvPageBytes(MainCacheFormat(options_.cache_dtype), config_.head_dim, config_.rope_dim,
                          entries);
-    if (ratio == 4) {
+    if (ratio == kIndexedRatio) {
       bytes += KvPageBytes(IndexCacheFormat(options_.cache_dtype), config_.index_dim,
                            config_.rope_dim, entries);
       // Compressor tails: kv and score of the block's last tokens, see CompressTail.
@@ -122,13 +122,13 @@ void DeepseekModel::BindLayer(DeviceArena& arena, const Caches& caches, int32_t 
     c.entries = CarvePages(arena, name + ".entries", MainCacheFormat(options_.cache_dtype),
                            config_.head_dim, config_.rope_dim, entries, caches.context_blocks);
     // An open group (and with overlap the one before it) must survive rows that are written and then rejected.
-    const int32_t pooled = ratio == 4 ? 2 * ratio : ratio;
+    const int32_t pooled = ratio == kIndexedRatio ? 2 * ratio : ratio;
     c.ring = RoundUp(pooled + caches.speculative_rows, 2);
-    const int64_t channels = int64_t{config_.head_dim} * (ratio == 4 ? 2 : 1);
+    const int64_t channels = int64_t{config_.head_dim} * (ratio == kIndexedRatio ? 2 : 1);
     c.ring_kv = arena.Carve<float>(name + ".ring_kv", caches.slots * c.ring * channels);
     c.ring_score = arena.Carve<float>(name + ".ring_score", caches.slots * c.ring * channels);
   }
-  if (ratio == 4) {
+  if (ratio == kIndexedRatio) {
     c.index_keys = CarvePages(arena, name + ".index_keys", IndexCacheFormat(options_.cache_dtype),
                               config_.index_dim, config_.rope_dim,
                               caches.context_block_tokens / ratio, caches.context_blocks);
@@ -159,6 +159,7 @@ void DeepseekModel::Bind(DeviceArena& arena, const StepLimits& limits, const Cac
   sizes.experts = config_.experts;
   sizes.experts_per_token = config_.experts_per_token;
   sizes.compressors = !spec_.compress_ratios.empty();
+  sizes.max_entries = CeilDiv(caches.positions, kIndexedRatio);
   lane_ = CarveLane(arena, "target", config_, sizes);
   const int64_t taps = static_cast<int64_t>(options_.tapped_layers.size());
   features_ = arena.Carve<float>("target.features", int64_t{limits.rows} * taps * config_.hidden);

@@ -124,7 +124,7 @@ class Walk {
   }
 
   CompressorWeights Compressor(const std::string& prefix, int32_t ratio, int32_t width) {
-    const int32_t channels = ratio == 4 ? 2 * width : width;
+    const int32_t channels = ratio == kIndexedRatio ? 2 * width : width;
     CompressorWeights w;
     w.ape = F32(prefix + "ape", {ratio, channels});
     w.norm = Bf16(prefix + "norm.weight", {width});
@@ -148,7 +148,7 @@ class Walk {
     w->wo_b = Quantised(p + "attn.wo_b", c_.hidden, c_.o_groups * c_.o_rank);
     if (ratio == 0) return;
     w->compressor = Compressor(p + "attn.compressor.", ratio, c_.head_dim);
-    if (ratio != 4) return;
+    if (ratio != kIndexedRatio) return;
     w->index_compressor = Compressor(p + "attn.indexer.compressor.", ratio, c_.index_dim);
     w->index_wq_b = Quantised(p + "attn.indexer.wq_b", c_.index_heads * c_.index_dim, c_.q_rank);
     w->index_weights =

@@ -23,8 +23,11 @@ struct IndexerArgs {
   SlotTables slots;
   MutableSparseRows out;  // physical rows of the kept entries
   int32_t* chosen;        // [rows, out.width] the same as absolute entry numbers; may be null
+  float* scores;          // [score_rows, max_entries] scratch of the CUDA column
   LiveCount live;
   int32_t rows;
+  int32_t score_rows;
+  int32_t max_entries;  // `visible` never exceeds it
   int32_t heads;
   int32_t top_k;
   int32_t context_group;

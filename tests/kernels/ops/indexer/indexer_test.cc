@@ -88,6 +88,11 @@ class IndexerFixture {
     a.slots = slots_.tables();
     a.out = {s.index.data(), s.valid.data(), width};
     a.chosen = s.chosen.data();
+    // Fewer rows than the call has: the rest takes turns.
+    std::vector<float> scores = PoisonedFloats(int64_t{3} * kEntries);
+    a.scores = scores.data();
+    a.score_rows = 3;
+    a.max_entries = kEntries;
     a.live = &live;
     a.rows = kPadded;
     a.heads = kHeads;
