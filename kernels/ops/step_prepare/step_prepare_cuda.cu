@@ -46,7 +46,8 @@ __device__ void StartSlot(const StepPrepareArgs& a, const PlanNewSlot& s) {
 
 // One block: every append must find the tables of new slots cleared. The appends of a plan name distinct entries (the
 // cache manager releases and reserves an entry at most once per step), so their order does not matter.
-__global__ void __launch_bounds__(kSlotThreads) ApplySlotChanges(StepPrepareArgs a) {
+__global__ void __launch_bounds__(kSlotThreads)
+    ApplySlotChanges(const __grid_constant__ StepPrepareArgs a) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   const PlanHeader& header = *Section<PlanHeader>(a, 0);
   const PlanNewSlot* new_slots = Section<PlanNewSlot>(a, a.new_slots_offset);
@@ -214,7 +215,8 @@ __device__ void DeriveLogitRow(const StepPrepareArgs& a, const PlanHeader& heade
 
 // A block per padded row, then a thread per padded sequence and logit row. Reads the slot tables only, and those after
 // the changes.
-__global__ void __launch_bounds__(kRowThreads) DeriveMetadata(StepPrepareArgs a) {
+__global__ void __launch_bounds__(kRowThreads)
+    DeriveMetadata(const __grid_constant__ StepPrepareArgs a) {
   const PlanHeader& header = *Section<PlanHeader>(a, 0);
   const int32_t block = static_cast<int32_t>(blockIdx.x);
   if (block < a.padded_rows) return DeriveRow(a, header, block);
