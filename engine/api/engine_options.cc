@@ -15,6 +15,10 @@ const char* CacheDtypeName(CacheDtype dtype) {
   return "unknown";
 }
 
+CacheDtype DefaultCacheDtype(DeviceKind device) {
+  return device == DeviceKind::kCuda ? CacheDtype::kFp8 : CacheDtype::kFp32;
+}
+
 Result<DeviceKind> ParseDeviceKind(const std::string& text) {
   if (text == "cpu") return DeviceKind::kCpu;
   if (text == "cuda") return DeviceKind::kCuda;

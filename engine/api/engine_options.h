@@ -13,6 +13,8 @@ enum class CacheDtype { kFp32, kBf16, kFp8 };
 
 const char* DeviceKindName(DeviceKind kind);   // "cpu", "cuda"
 const char* CacheDtypeName(CacheDtype dtype);  // "fp32", "bf16", "fp8"
+// What a program takes when its user names none: fp32 on a CPU, fp8 on a GPU.
+CacheDtype DefaultCacheDtype(DeviceKind device);
 Result<DeviceKind> ParseDeviceKind(const std::string& text);
 Result<CacheDtype> ParseCacheDtype(const std::string& text);
 

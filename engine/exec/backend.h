@@ -1,4 +1,4 @@
-// Opens one of the back ends of this build by its option value.
+// Opens one of the back ends by its option value.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,8 @@
 
 namespace firesteel {
 
-// Unsupported says which back ends this build has. `threads` == 0 takes one worker per core (CPU).
+// `threads` == 0 takes one worker per core (CPU). The first visible GPU is taken for kCuda; the error says whether its
+// module, the driver or the GPU is missing.
 Result<std::unique_ptr<Device>> OpenDevice(DeviceKind kind, int threads);
 
 }  // namespace firesteel

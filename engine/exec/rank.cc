@@ -55,9 +55,7 @@ Result<std::unique_ptr<RankState>> RankState::CreateOn(std::unique_ptr<Device> d
   state->graphs_ = std::make_unique<GraphRunner>(*state->program_);
 
   const ShapeTable shapes(memory.plan, sizes.draft_length, options.graphs);
-  for (const StepShape& shape : shapes.CapturedShapes()) {
-    FIRESTEEL_RETURN_IF_ERROR(state->graphs_->Capture(shape));
-  }
+  FIRESTEEL_RETURN_IF_ERROR(state->CaptureAll(shapes.CapturedShapes()));
   state->arena_->Seal();
 
   RankInfo& info = state->info_;
@@ -80,6 +78,16 @@ Result<std::unique_ptr<RankState>> RankState::CreateOn(std::unique_ptr<Device> d
     FIRESTEEL_RETURN_IF_ERROR(state->MeasureCosts());
   }
   return state;
+}
+
+Status RankState::CaptureAll(std::span<const StepShape> shapes) {
+  // The plan buffer is still zero, so nothing is live in these steps. What a device sets up at the first launch of a
+  // kernel is set up here: during a capture it might not be allowed to.
+  for (const StepShape& shape : shapes) EnqueueStep(shape, *program_);
+  // Weights and tables have arrived, or loading them failed.
+  FIRESTEEL_RETURN_IF_ERROR(device_->stream().Synchronize());
+  for (const StepShape& shape : shapes) FIRESTEEL_RETURN_IF_ERROR(graphs_->Capture(shape));
+  return device_->stream().Synchronize();
 }
 
 Status RankState::MeasureCosts() {

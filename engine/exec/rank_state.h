@@ -42,6 +42,8 @@ class RankState {
 
  private:
   RankState() = default;
+  // Runs each shape once with nothing live, then captures it.
+  Status CaptureAll(std::span<const StepShape> shapes);
   Status MeasureCosts();
 
   // Destroyed in reverse: buffers return to the device before it goes.

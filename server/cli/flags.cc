@@ -14,7 +14,7 @@ namespace {
 // Text forms of flags whose values are checked by the engine's own parsers.
 struct RawFlags {
   std::string device = "cpu";
-  std::string cache_dtype = "fp32";
+  std::string cache_dtype;  // empty: what suits the device
   std::string draft_length = "checkpoint";
   std::string config;
   std::string access_log = "on";
@@ -31,7 +31,8 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine, RawFlags* raw) {
          "Drafts per round: a number; 'checkpoint': its block size; 'auto': chosen while running "
          "from the step costs measured at start (greedy requests)")
       ->capture_default_str();
-  app->add_option("--kv-cache-dtype", raw->cache_dtype, "fp32, bf16 or fp8")->capture_default_str();
+  app->add_option("--kv-cache-dtype", raw->cache_dtype,
+                  "fp32, bf16 or fp8; default: fp32 on a CPU, fp8 on a GPU");
   app->add_option("--threads", engine->threads, "CPU workers; 0: one per core")
       ->capture_default_str();
   app->add_option("--batch,--max-sequences", engine->max_sequences,
@@ -119,7 +120,11 @@ Result<int32_t> ParseDraftLength(const std::string& text) {
 
 Status Settle(const RawFlags& raw, CliOptions* options) {
   FIRESTEEL_ASSIGN_OR_RETURN(options->engine.device, ParseDeviceKind(raw.device));
-  FIRESTEEL_ASSIGN_OR_RETURN(options->engine.cache_dtype, ParseCacheDtype(raw.cache_dtype));
+  if (raw.cache_dtype.empty()) {
+    options->engine.cache_dtype = DefaultCacheDtype(options->engine.device);
+  } else {
+    FIRESTEEL_ASSIGN_OR_RETURN(options->engine.cache_dtype, ParseCacheDtype(raw.cache_dtype));
+  }
   FIRESTEEL_ASSIGN_OR_RETURN(options->engine.draft_length, ParseDraftLength(raw.draft_length));
   options->serve.access_log = raw.access_log == "on";
   options->engine.graphs = !raw.eager;

@@ -1,8 +1,4 @@
-// The only translation unit with Catch2's main; compiled once, unoptimised.
-#if __has_include(<catch2/catch_session.hpp>)
-#include <catch2/catch_session.hpp>
-int main(int argc, char** argv) { return Catch::Session().run(argc, argv); }
-#else
-#define CATCH_CONFIG_MAIN
-#include <catch2/catch.hpp>
-#endif
+// The main of every test binary that does not bring its own.
+#include "tests/support/catch_session.h"
+
+int main(int argc, char** argv) { return firesteel::RunCatchSession(argc, argv); }

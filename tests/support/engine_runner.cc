@@ -4,12 +4,14 @@
 #include <utility>
 
 #include "tests/support/golden.h"
+#include "tests/support/test_environment.h"
 
 namespace firesteel {
 
 EngineOptions DemoEngineOptions(int32_t max_sequences) {
   EngineOptions options;
-  options.model_dir = std::string(FIRESTEEL_SOURCE_DIR) + "/configs/demo-v4";
+  options.model_dir = TestRoot() + "/configs/demo-v4";
+  options.device = TestDeviceKind();
   options.max_sequences = max_sequences;
   options.max_model_len = 1024;
   return options;

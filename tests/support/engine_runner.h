@@ -22,7 +22,7 @@ struct RunOutput {
   FinishReason finish = FinishReason::kNone;
 };
 
-// Options for configs/demo-v4 with room for `max_sequences` requests of up to 1,024 positions.
+// Options for configs/demo-v4 on the device of this binary, with room for `max_sequences` requests of up to 1,024 positions.
 EngineOptions DemoEngineOptions(int32_t max_sequences);
 
 // A greedy request with the checkpoint's end token.

@@ -6,10 +6,12 @@
 #include <limits>
 #include <utility>
 
+#include "tests/support/test_environment.h"
+
 namespace firesteel {
 
 std::string GoldenDir(const std::string& folder) {
-  return std::string(FIRESTEEL_SOURCE_DIR) + "/tests/fixtures/golden/" + folder;
+  return TestRoot() + "/tests/fixtures/golden/" + folder;
 }
 
 nlohmann::json ReadJson(const std::string& path) {

@@ -6,6 +6,7 @@
 #include "engine/drafters/dspark/dspark_drafter.h"
 #include "kernels/core/launch.h"
 #include "kernels/core/math.h"
+#include "tests/support/device_memory.h"
 
 namespace firesteel {
 
@@ -75,9 +76,13 @@ RankHarness::Pass RankHarness::RunTarget(int32_t slot, std::span<const int32_t> 
     const TargetOut out = RunRows(
         slot, tokens.subspan(static_cast<size_t>(start), static_cast<size_t>(rows)), start, &shape);
     const int64_t vocab = state_->info().model.vocab_size;
-    pass.logits.insert(pass.logits.end(), out.logits, out.logits + rows * vocab);
-    const float* features = static_cast<const float*>(out.features.data);
-    pass.features.insert(pass.features.end(), features, features + rows * out.features.stride);
+    const auto append = [&](const float* data, int64_t count, std::vector<float>* to) {
+      const std::vector<float> values = Download(state_->device(), data, count);
+      to->insert(to->end(), values.begin(), values.end());
+    };
+    append(out.logits, rows * vocab, &pass.logits);
+    append(static_cast<const float*>(out.features.data), rows * out.features.stride,
+           &pass.features);
   }
   return pass;
 }
@@ -93,10 +98,10 @@ RankHarness::Proposal RankHarness::Propose(int32_t slot, std::span<const int32_t
     StepShape shape;
     const TargetOut out = RunRows(
         slot, tokens.subspan(static_cast<size_t>(start), static_cast<size_t>(rows)), start, &shape);
-    meta.slots.length[slot] = start + rows;
-    meta.slots.last_token[slot] = tokens[static_cast<size_t>(start + rows)];
     const bool last = start + rows == anchor_position;
-    meta.sequences.propose[0] = last ? 1 : 0;
+    Upload(program.device, meta.slots.length + slot, start + rows);
+    Upload(program.device, meta.slots.last_token + slot, tokens[static_cast<size_t>(start + rows)]);
+    Upload(program.device, meta.sequences.propose, last ? 1 : 0);
     StepContext context{program.device.stream(), program.device.kernels(), shape, meta};
     drafter.EnqueueCommit(context, out.features);
     if (last) drafter.EnqueuePropose(context);
@@ -105,10 +110,10 @@ RankHarness::Proposal RankHarness::Propose(int32_t slot, std::span<const int32_t
   const int32_t k = drafter.spec().draft_length;
   const int64_t vocab = state_->info().model.vocab_size;
   const int32_t* drafted = meta.slots.draft_tokens + int64_t{slot} * k;
-  proposal.tokens.assign(drafted, drafted + k);
-  proposal.base_logits.assign(drafter.base_logits(),
-                              drafter.base_logits() + drafter.spec().block_rows * vocab);
-  proposal.confidence.assign(drafter.confidence(), drafter.confidence() + k);
+  proposal.tokens = Download(program.device, drafted, k);
+  proposal.base_logits =
+      Download(program.device, drafter.base_logits(), drafter.spec().block_rows * vocab);
+  proposal.confidence = Download(program.device, drafter.confidence(), k);
   return proposal;
 }
 

@@ -8,6 +8,7 @@
 #include "engine/exec/rank_state.h"
 #include "engine/sched/scheduler.h"
 #include "tests/support/catch.h"
+#include "tests/support/device_memory.h"
 #include "tests/support/engine_runner.h"
 
 namespace firesteel {
@@ -85,6 +86,11 @@ class LoggedEngine {
     return nullptr;
   }
 
+  void Append(const float* device, int64_t count, std::vector<float>* to) const {
+    const std::vector<float> values = Download(state_->device(), device, count);
+    to->insert(to->end(), values.begin(), values.end());
+  }
+
   void Record(const StepPlan& plan, std::map<uint64_t, Log>* logs) const {
     const int64_t vocab = config_.vocab_size;
     const int64_t block = vocab * state_->drafter().spec().block_rows;
@@ -93,11 +99,10 @@ class LoggedEngine {
       const PlanSequence& s = plan.sequences()[static_cast<size_t>(i)];
       Log& log = (*logs)[scheduler_->table().at(SlotId{s.slot})->id().value];
       if (s.num_logit_rows > 0) {
-        const float* first = logits_ + s.first_logit_row * vocab;
-        log.logits.insert(log.logits.end(), first, first + s.num_logit_rows * vocab);
+        Append(logits_ + s.first_logit_row * vocab, s.num_logit_rows * vocab, &log.logits);
       }
       if (s.propose == 0) continue;
-      log.draft_logits.insert(log.draft_logits.end(), draft, draft + block);
+      Append(draft, block, &log.draft_logits);
       draft += block;
     }
   }

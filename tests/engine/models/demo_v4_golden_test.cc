@@ -4,6 +4,7 @@
 
 #include "kernels/ops/verify/sampling_math.h"
 #include "tests/support/catch.h"
+#include "tests/support/engine_runner.h"
 #include "tests/support/golden.h"
 #include "tests/support/rank_harness.h"
 
@@ -14,11 +15,9 @@ constexpr double kLogitTolerance = 2e-4;
 constexpr double kFeatureTolerance = 1e-4;
 
 EngineOptions DemoOptions() {
-  EngineOptions options;
-  options.model_dir = std::string(FIRESTEEL_SOURCE_DIR) + "/configs/demo-v4";
-  options.max_sequences = 100;  // 600 logit rows: enough for every position of the long case
+  // 600 logit rows: enough for every position of the long case.
+  EngineOptions options = DemoEngineOptions(100);
   options.max_batched_tokens = 600;
-  options.max_model_len = 1024;
   return options;
 }
 

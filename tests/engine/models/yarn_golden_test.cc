@@ -1,12 +1,15 @@
 // A random DeepSeek-V4 with YaRN against an independent implementation; tolerances from the golden folder's README.
 #include <algorithm>
+#include <deque>
 #include <string>
 
 #include "engine/models/deepseek/deepseek_model.h"
 #include "kernels/ops/verify/sampling_math.h"
 #include "tests/support/catch.h"
+#include "tests/support/device_memory.h"
 #include "tests/support/golden.h"
 #include "tests/support/rank_harness.h"
+#include "tests/support/test_environment.h"
 
 namespace firesteel {
 namespace {
@@ -18,6 +21,7 @@ constexpr int32_t kMaxRows = 330;
 EngineOptions YarnOptions() {
   EngineOptions options;
   options.model_dir = GoldenDir(kFolder);
+  options.device = TestDeviceKind();
   options.drafter = "none";
   options.max_sequences = kMaxRows;  // one logit row per slot without a drafter
   options.max_batched_tokens = kMaxRows;
@@ -26,23 +30,39 @@ EngineOptions YarnOptions() {
 }
 
 // Buffers that the layers fill while a pass runs.
-struct Traces {
-  std::vector<std::vector<int32_t>> experts;
-  std::vector<std::vector<int32_t>> entries;
-  std::vector<std::vector<float>> features;
+struct LayerTrace {
+  LayerTrace(Device& device, const DeepseekConfig& c, int64_t rows)
+      : experts(device, rows * c.experts_per_token),
+        entries(device, rows * 128),
+        features(device, rows * c.hidden) {}
+  DeviceBuffer<int32_t> experts;
+  DeviceBuffer<int32_t> entries;
+  DeviceBuffer<float> features;
+};
 
-  Traces(DeepseekModel& model, int32_t rows) {
-    const DeepseekConfig& c = model.config();
-    const size_t layers = static_cast<size_t>(c.layers);
-    const size_t n = static_cast<size_t>(rows);
-    experts.assign(layers, std::vector<int32_t>(n * static_cast<size_t>(c.experts_per_token)));
-    entries.assign(layers, std::vector<int32_t>(n * 128));
-    features.assign(layers, std::vector<float>(n * static_cast<size_t>(c.hidden)));
-    for (size_t l = 0; l < layers; ++l) {
-      model.layer_for_test(static_cast<int32_t>(l))
-          .set_trace_for_test({experts[l].data(), entries[l].data(), features[l].data()});
+class Traces {
+ public:
+  Traces(RankHarness& harness, int64_t rows)
+      : model_(static_cast<DeepseekModel&>(harness.state().target())) {
+    for (int32_t l = 0; l < model_.config().layers; ++l) {
+      LayerTrace& trace = layers_.emplace_back(harness.state().device(), model_.config(), rows);
+      model_.layer_for_test(l).set_trace_for_test(
+          {trace.experts.data(), trace.entries.data(), trace.features.data()});
     }
   }
+  ~Traces() {
+    for (int32_t l = 0; l < model_.config().layers; ++l) {
+      model_.layer_for_test(l).set_trace_for_test({});
+    }
+  }
+  Traces(const Traces&) = delete;
+  Traces& operator=(const Traces&) = delete;
+
+  const LayerTrace& layer(size_t index) const { return layers_[index]; }
+
+ private:
+  DeepseekModel& model_;
+  std::deque<LayerTrace> layers_;
 };
 
 struct Case {
@@ -81,7 +101,7 @@ TEST_CASE("logits, features, experts and index choices match the reference", "[y
     INFO(c.name);
     const size_t rows = c.tokens.size();
     const size_t top_k = static_cast<size_t>(config.experts_per_token);
-    Traces traces(model, static_cast<int32_t>(rows));
+    const Traces traces(harness, static_cast<int64_t>(rows));
     const RankHarness::Pass pass = harness.RunTarget(0, c.tokens, 0);
     CHECK(MaxAbsDifference(LastRows(pass.logits, config.vocab, 8),
                            golden.Floats(c.name + ".logits_last"), nullptr) <= kTolerance);
@@ -96,17 +116,18 @@ TEST_CASE("logits, features, experts and index choices match the reference", "[y
     const size_t hidden = static_cast<size_t>(config.hidden);
     for (size_t l = 0; l < static_cast<size_t>(config.layers); ++l) {
       INFO("layer " << l);
+      const std::vector<float> traced_features = traces.layer(l).features.Read();
+      const std::vector<int32_t> traced_experts = traces.layer(l).experts.Read();
       for (size_t i = 0; i < 8; ++i) {
         const auto found =
-            std::span<const float>(traces.features[l]).subspan((rows - 8 + i) * hidden, hidden);
+            std::span<const float>(traced_features).subspan((rows - 8 + i) * hidden, hidden);
         const auto needed = std::span<const float>(features).subspan(
             (i * static_cast<size_t>(config.layers) + l) * hidden, hidden);
         REQUIRE(MaxAbsDifference(found, needed, nullptr) <= kTolerance);
       }
       for (size_t p = 0; p < rows; ++p) {
-        std::vector<int32_t> found(
-            traces.experts[l].begin() + static_cast<int64_t>(p * top_k),
-            traces.experts[l].begin() + static_cast<int64_t>((p + 1) * top_k));
+        std::vector<int32_t> found(traced_experts.begin() + static_cast<int64_t>(p * top_k),
+                                   traced_experts.begin() + static_cast<int64_t>((p + 1) * top_k));
         std::sort(found.begin(), found.end());
         const auto needed = experts.begin() + static_cast<int64_t>((l * rows + p) * top_k);
         REQUIRE(std::equal(found.begin(), found.end(), needed));
@@ -116,11 +137,12 @@ TEST_CASE("logits, features, experts and index choices match the reference", "[y
     const size_t width = static_cast<size_t>(golden.Shape(c.name + ".index_topk")[2]);
     for (size_t i = 0; i < 2; ++i) {
       const size_t layer = i == 0 ? 1 : 3;
+      const std::vector<int32_t> traced_entries = traces.layer(layer).entries.Read();
       for (size_t p = 0; p < rows; ++p) {
         INFO("index of layer " << layer << ", position " << p);
         const auto needed = index.begin() + static_cast<int64_t>((i * rows + p) * width);
         REQUIRE(std::equal(needed, needed + static_cast<int64_t>(width),
-                           traces.entries[layer].begin() + static_cast<int64_t>(p * 128)));
+                           traced_entries.begin() + static_cast<int64_t>(p * 128)));
       }
     }
   }

@@ -13,6 +13,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/mutant_device.h"
 #include "tests/support/rank_harness.h"
+#include "tests/support/test_environment.h"
 
 namespace firesteel {
 namespace {
@@ -70,7 +71,7 @@ TEST_CASE("a padded width taken for the length is caught by the draft golden", "
 
 // A copy of the demo checkpoint whose config taps one layer earlier; the weights are linked, not copied.
 std::string ShiftedTapCheckpoint() {
-  const std::filesystem::path source = std::string(FIRESTEEL_SOURCE_DIR) + "/configs/demo-v4";
+  const std::filesystem::path source = TestRoot() + "/configs/demo-v4";
   const std::filesystem::path copy = std::filesystem::temp_directory_path() /
                                      ("firesteel_shifted_tap_" + std::to_string(getpid()));
   std::filesystem::create_directories(copy);

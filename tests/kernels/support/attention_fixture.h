@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "kernels/ops/sparse_attention/sparse_attention.h"
-#include "tests/kernels/support/cpu_fixture.h"
 #include "tests/kernels/support/kv_pool.h"
+#include "tests/kernels/support/op_fixture.h"
 #include "tests/kernels/support/row_matrix.h"
 
 namespace firesteel {
@@ -47,8 +47,8 @@ class AttentionFixture {
     }
   }
 
-  RowMatrix Run(CpuFixture& cpu) { return Run(cpu, s.rows); }
-  RowMatrix Run(CpuFixture& cpu, int32_t live) {
+  RowMatrix Run(OpFixture& ops) { return Run(ops, s.rows); }
+  RowMatrix Run(OpFixture& ops, int32_t live) {
     RowMatrix out(s.rows + kPadding, s.heads * s.head_dim, s.dtype);
     SparseAttentionArgs a{};
     a.q = q.rows();
@@ -66,7 +66,7 @@ class AttentionFixture {
     a.heads = s.heads;
     a.head_dim = s.head_dim;
     a.scale = Scale();
-    cpu.device().kernels().sparse_attention(cpu.stream(), a);
+    ops.device().kernels().sparse_attention(ops.stream(), a);
     return out;
   }
 

@@ -8,7 +8,7 @@
 
 #include "kernels/ops/verify/sequence_result.h"
 #include "kernels/ops/verify/verify.h"
-#include "tests/kernels/support/cpu_fixture.h"
+#include "tests/kernels/support/op_fixture.h"
 #include "tests/kernels/support/row_matrix.h"
 #include "tests/kernels/support/slot_state.h"
 
@@ -51,7 +51,7 @@ class VerifyFixture {
     slots.draft_tokens[static_cast<size_t>(slot * draft_length + column)] = token;
     std::copy(q.begin(), q.end(), slots.Probs(slot, column));
   }
-  void Run(CpuFixture& cpu) {
+  void Run(OpFixture& ops) {
     VerifyArgs a{};
     a.logits = logits.data();
     a.sequences = sequences.meta();
@@ -64,7 +64,7 @@ class VerifyFixture {
     scratch.assign(static_cast<size_t>(a.padded_sequences * vocab),
                    std::numeric_limits<float>::quiet_NaN());
     a.scratch = scratch.data();
-    cpu.device().kernels().verify(cpu.stream(), a);
+    ops.device().kernels().verify(ops.stream(), a);
   }
   std::vector<int32_t> Tokens(int32_t index) const {
     const SequenceResult& r = results[static_cast<size_t>(index)];

@@ -101,6 +101,20 @@ TEST_CASE("every engine flag reaches the options") {
   CHECK(sampling.seed == UINT64_MAX);
 }
 
+TEST_CASE("the cache dtype follows the device unless it is given") {
+  const auto dtype = [](Args more) {
+    Args args = {"serve", "--model", "m"};
+    args.insert(args.end(), more.begin(), more.end());
+    const ParsedFlags parsed = ParseFlags(args);
+    REQUIRE(parsed.options.has_value());
+    return parsed.options->engine.cache_dtype;
+  };
+  CHECK(dtype({}) == CacheDtype::kFp32);
+  CHECK(dtype({"--device", "cuda"}) == CacheDtype::kFp8);
+  CHECK(dtype({"--device", "cuda", "--kv-cache-dtype", "fp32"}) == CacheDtype::kFp32);
+  CHECK(dtype({"--kv-cache-dtype", "bf16"}) == CacheDtype::kBf16);
+}
+
 TEST_CASE("the gRPC port is a port, 0 for none or -1 for any") {
   const auto port = [](const std::string& text) {
     const ParsedFlags parsed = ParseFlags({"serve", "--model", "m", "--grpc-port", text});

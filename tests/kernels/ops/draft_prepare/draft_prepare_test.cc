@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "tests/kernels/support/cpu_fixture.h"
+#include "tests/kernels/support/op_fixture.h"
 #include "tests/kernels/support/slot_state.h"
 #include "tests/support/catch.h"
 
@@ -59,7 +59,7 @@ class Drafted {
       rows.window_row[N(first + i)] = WindowRow(s, start + i);
     }
   }
-  void Run(CpuFixture& cpu) {
+  void Run(OpFixture& ops) {
     DraftPrepareArgs a{};
     a.slots = slots.tables();
     a.sequences = sequences.meta();
@@ -74,7 +74,7 @@ class Drafted {
     a.noise_token = kNoise;
     a.padded_rows = kRows;
     a.padded_sequences = kSequences;
-    cpu.device().kernels().draft_prepare(cpu.stream(), a);
+    ops.device().kernels().draft_prepare(ops.stream(), a);
   }
 
   SlotState slots;
@@ -87,12 +87,12 @@ class Drafted {
 
 TEST_CASE("a draft block sees the last window positions and the whole block",
           "[ops][draft_prepare]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   for (const int32_t anchor : {1, 5, 127, 128, 129, 900}) {
     for (const int32_t width : {133, 256}) {
       Drafted d(width);
       d.AddSequence(0, 2, anchor, true);
-      d.Run(cpu);
+      d.Run(ops);
       std::vector<int32_t> wanted;
       for (int32_t p = std::max(0, anchor - kWindow); p < anchor + kBlock; ++p) {
         wanted.push_back(d.WindowRow(2, p));
@@ -106,10 +106,10 @@ TEST_CASE("a draft block sees the last window positions and the whole block",
 
 TEST_CASE("block rows are the anchor and noise at the following positions",
           "[ops][draft_prepare]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   Drafted d;
   d.AddSequence(0, 1, 30, true);
-  d.Run(cpu);
+  d.Run(ops);
   CHECK(d.slot[0] == 1);
   CHECK(d.chain[0] == 71);
   for (int32_t k = 0; k < kBlock; ++k) {
@@ -125,13 +125,13 @@ TEST_CASE("block rows are the anchor and noise at the following positions",
 
 TEST_CASE("sequences that do not propose are packed out and the rest is inert",
           "[ops][draft_prepare]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   Drafted d;
   d.AddSequence(0, 3, 10, false);
   d.AddSequence(1, 0, 20, true);
   d.AddSequence(2, 2, 40, false);
   d.AddSequence(3, 1, 50, true);
-  d.Run(cpu);
+  d.Run(ops);
   CHECK(d.live.draft_sequences == 2);
   CHECK(d.live.draft_rows == 2 * kBlock);
   CHECK(d.slot == std::vector<int32_t>{0, 1, -1, -1});
@@ -147,14 +147,14 @@ TEST_CASE("sequences that do not propose are packed out and the rest is inert",
 
 TEST_CASE("only rows before the new length are committed to the draft context",
           "[ops][draft_prepare]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   for (int32_t accepted = 0; accepted <= 5; ++accepted) {
     Drafted d;
     d.AddSequence(0, 2, 100 + accepted + 1, true);  // verified 6 rows from position 100
     d.AddSequence(1, 0, 17, false);                 // a prefill chunk of 10 rows, all valid
     d.AddRows(0, 2, 100, 6);
     d.AddRows(6, 0, 7, 10);
-    d.Run(cpu);
+    d.Run(ops);
     INFO("accepted " << accepted);
     for (int32_t i = 0; i < 6; ++i) {
       CHECK(d.commit_row[N(i)] == (i <= accepted ? d.WindowRow(2, 100 + i) : -1));

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "tests/kernels/support/cpu_fixture.h"
+#include "tests/kernels/support/op_fixture.h"
 #include "tests/kernels/support/row_matrix.h"
 #include "tests/support/catch.h"
 
@@ -10,7 +10,7 @@ namespace firesteel {
 namespace {
 
 TEST_CASE("embed repeats a token's row into every stream", "[ops][embed]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   TestRandom random(41);
   const DType dtype = GENERATE(DType::kF32, DType::kBf16);
   const int32_t streams = GENERATE(1, 4);
@@ -21,8 +21,8 @@ TEST_CASE("embed repeats a token's row into every stream", "[ops][embed]") {
   std::vector<int32_t> token(40, 1 << 28);  // padding tokens must not be looked up
   const int32_t live = 35;
   for (int32_t r = 0; r < live; ++r) token[static_cast<size_t>(r)] = (r * 7) % kVocab;
-  cpu.device().kernels().embed(
-      cpu.stream(), EmbedArgs{token.data(), table.data(), out.rows(), &live, 40, kHidden, streams});
+  ops.device().kernels().embed(
+      ops.stream(), EmbedArgs{token.data(), table.data(), out.rows(), &live, 40, kHidden, streams});
   for (int32_t r = 0; r < live; ++r) {
     for (int32_t s = 0; s < streams; ++s) {
       for (int32_t c = 0; c < kHidden; ++c) {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "tests/kernels/support/cpu_fixture.h"
+#include "tests/kernels/support/op_fixture.h"
 #include "tests/kernels/support/row_matrix.h"
 #include "tests/support/catch.h"
 
@@ -10,7 +10,7 @@ namespace firesteel {
 namespace {
 
 TEST_CASE("a tap writes the mean of the streams into its own columns", "[ops][feature_tap]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   TestRandom random(42);
   const DType dtype = GENERATE(DType::kF32, DType::kBf16);
   const int32_t streams = GENERATE(1, 4);
@@ -22,7 +22,7 @@ TEST_CASE("a tap writes the mean of the streams into its own columns", "[ops][fe
   x.Randomize(random, live);
   Rows middle = features.rows();
   middle.data = static_cast<std::byte*>(middle.data) + kHidden * DTypeBytes(dtype);
-  cpu.device().kernels().feature_tap(cpu.stream(),
+  ops.device().kernels().feature_tap(ops.stream(),
                                      FeatureTapArgs{x.rows(), middle, &live, 40, kHidden, streams});
   for (int32_t r = 0; r < live; ++r) {
     for (int32_t c = 0; c < kHidden; ++c) {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "tests/kernels/support/cpu_fixture.h"
+#include "tests/kernels/support/op_fixture.h"
 #include "tests/kernels/support/row_matrix.h"
 #include "tests/support/catch.h"
 
@@ -34,9 +34,9 @@ struct Mix {
       mix[N(i)] = random.Uniform(-2.0F, 2.0F);
     }
   }
-  void Collapse(CpuFixture& cpu, int32_t live = kLive, int32_t iterations = 20) {
-    cpu.device().kernels().hyper_collapse(
-        cpu.stream(),
+  void Collapse(OpFixture& ops, int32_t live = kLive, int32_t iterations = 20) {
+    ops.device().kernels().hyper_collapse(
+        ops.stream(),
         HyperCollapseArgs{x.rows(),
                           mix.data(),
                           {base.data(), scale.data(), streams, iterations, 1e-6F, 1e-6F},
@@ -99,13 +99,13 @@ std::vector<double> SinkhornOracle(const Mix& m, int32_t row) {
 }
 
 TEST_CASE("collapse equals its definition in double precision", "[ops][hyper_mix]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   TestRandom random(70);
   const DType dtype = GENERATE(DType::kF32, DType::kBf16);
   const int32_t streams = GENERATE(1, 2, 4);
   const int32_t hidden = GENERATE(3, 16, 65);
   Mix m(random, streams, hidden, dtype);
-  m.Collapse(cpu);
+  m.Collapse(ops);
   int wrong = 0;
   for (int32_t r = 0; r < kLive; ++r) {
     std::vector<double> collapsed(N(hidden), 0.0);
@@ -137,11 +137,11 @@ TEST_CASE("collapse equals its definition in double precision", "[ops][hyper_mix
 }
 
 TEST_CASE("rows and columns of the mixing matrix sum to nearly one", "[ops][hyper_mix]") {
-  CpuFixture cpu(2);
+  OpFixture ops(2);
   TestRandom random(71);
   Mix m(random, 4, 24, DType::kF32);
   m.scale[2] = 0.5F;  // 20 rounds need not converge for strongly peaked matrices
-  m.Collapse(cpu);
+  m.Collapse(ops);
   for (int32_t r = 0; r < kLive; ++r) {
     for (int32_t a = 0; a < 4; ++a) {
       double row = 0.0;
@@ -158,7 +158,7 @@ TEST_CASE("rows and columns of the mixing matrix sum to nearly one", "[ops][hype
 }
 
 TEST_CASE("expand sums over the first index of the mixing matrix", "[ops][hyper_mix]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   RowMatrix x(1, 2);
   RowMatrix f(1, 1);
   x.Set(0, 0, 10.0F);
@@ -167,14 +167,14 @@ TEST_CASE("expand sums over the first index of the mixing matrix", "[ops][hyper_
   const float post[2] = {2.0F, 3.0F};
   const float comb[4] = {0.1F, 0.9F, 0.0F, 1.0F};  // not symmetric: C[0][1] != C[1][0]
   const int32_t live = 1;
-  cpu.device().kernels().hyper_expand(
-      cpu.stream(), HyperExpandArgs{x.rows(), f.rows(), post, comb, &live, 1, 1, 2});
+  ops.device().kernels().hyper_expand(
+      ops.stream(), HyperExpandArgs{x.rows(), f.rows(), post, comb, &live, 1, 1, 2});
   CHECK(std::fabs(x.Get(0, 0) - (2000.0F + 0.1F * 10.0F)) < 1e-3F);
   CHECK(std::fabs(x.Get(0, 1) - (3000.0F + 0.9F * 10.0F + 100.0F)) < 1e-3F);
 }
 
 TEST_CASE("expand equals its definition in double precision", "[ops][hyper_mix]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   TestRandom random(72);
   const DType dtype = GENERATE(DType::kF32, DType::kBf16);
   const int32_t streams = GENERATE(1, 4);
@@ -187,8 +187,8 @@ TEST_CASE("expand equals its definition in double precision", "[ops][hyper_mix]"
   const std::vector<float> post = RandomFloats(random, kRows * streams, 0.0F, 2.0F);
   const std::vector<float> comb = RandomFloats(random, kRows * streams * streams, 0.0F, 1.0F);
   const int32_t live = kLive;
-  cpu.device().kernels().hyper_expand(
-      cpu.stream(),
+  ops.device().kernels().hyper_expand(
+      ops.stream(),
       HyperExpandArgs{x.rows(), f.rows(), post.data(), comb.data(), &live, kRows, hidden, streams});
   int wrong = 0;
   for (int32_t r = 0; r < kLive; ++r) {
@@ -211,15 +211,15 @@ TEST_CASE("expand equals its definition in double precision", "[ops][hyper_mix]"
 }
 
 TEST_CASE("the head collapse weighs the streams and does not norm", "[ops][hyper_mix]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   TestRandom random(73);
   const DType dtype = GENERATE(DType::kF32, DType::kBf16);
   Mix m(random, 4, 21, dtype);
   std::vector<float> head = PoisonedFloats(kRows * 4);
   for (int32_t i = 0; i < kLive * 4; ++i) head[N(i)] = random.Uniform(-2.0F, 2.0F);
   const int32_t live = kLive;
-  cpu.device().kernels().hyper_head(
-      cpu.stream(), HyperHeadArgs{m.x.rows(),
+  ops.device().kernels().hyper_head(
+      ops.stream(), HyperHeadArgs{m.x.rows(),
                                   head.data(),
                                   {m.base.data(), m.scale.data(), 4, 20, 1e-6F, 1e-6F},
                                   m.out.rows(),
@@ -247,17 +247,17 @@ TEST_CASE("the head collapse weighs the streams and does not norm", "[ops][hyper
 }
 
 TEST_CASE("a row's mix has the same bits alone and among others", "[ops][hyper_mix]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   TestRandom random(74);
   Mix all(random, 4, 33, DType::kF32);
-  all.Collapse(cpu);
+  all.Collapse(ops);
   for (const int32_t row : {0, 4, 9}) {
     Mix one(random, 4, 33, DType::kF32);
     one.base = all.base;
     one.weight = all.weight;
     one.x.CopyRow(0, all.x, row);
     std::copy_n(all.mix.begin() + row * 24, 24, one.mix.begin());
-    one.Collapse(cpu, 1);
+    one.Collapse(ops, 1);
     CHECK(one.out.RowBits(0) == all.out.RowBits(row));
     for (int32_t i = 0; i < 16; ++i) CHECK(one.comb[N(i)] == all.comb[N(row * 16 + i)]);
   }

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <vector>
 
-#include "tests/kernels/support/cpu_fixture.h"
 #include "tests/kernels/support/kv_pool.h"
+#include "tests/kernels/support/op_fixture.h"
 #include "tests/kernels/support/row_matrix.h"
 #include "tests/kernels/support/slot_state.h"
 #include "tests/support/catch.h"
@@ -76,7 +76,7 @@ class IndexerFixture {
     keys_.Write(PhysicalRow(slot, entry), key);
   }
 
-  Selection Run(CpuFixture& cpu, int32_t top_k, int32_t live = kRows, int32_t width = kEntries) {
+  Selection Run(OpFixture& ops, int32_t top_k, int32_t live = kRows, int32_t width = kEntries) {
     Selection s{std::vector<int32_t>(N(kPadded * width), -9), std::vector<int32_t>(kPadded, -9),
                 std::vector<int32_t>(N(kPadded * width), -9)};
     IndexerArgs a{};
@@ -99,7 +99,7 @@ class IndexerFixture {
     a.top_k = top_k;
     a.context_group = kContextGroup;
     a.entries_per_block = kEntriesPerBlock;
-    cpu.device().kernels().indexer(cpu.stream(), a);
+    ops.device().kernels().indexer(ops.stream(), a);
     return s;
   }
 
@@ -147,12 +147,12 @@ std::vector<int32_t> Kept(const Selection& s, int32_t row, int32_t width = kEntr
 }
 
 TEST_CASE("the kept entries are exactly the best ones, ties to the lower entry", "[ops][indexer]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   const KvFormat format = GENERATE(KvFormat::kF32, KvFormat::kBf16, KvFormat::kFp8Index);
   for (uint64_t seed = 110; seed < 116; ++seed) {
     IndexerFixture f(format, seed);
     for (const int32_t top_k : {1, 2, 7, 31, kEntries - 1, kEntries}) {
-      const Selection s = f.Run(cpu, top_k);
+      const Selection s = f.Run(ops, top_k);
       for (int32_t r = 0; r < kRows; ++r) {
         INFO("seed " << seed << " top_k " << top_k << " row " << r);
         CHECK(Kept(s, r) == f.Oracle(r, top_k));
@@ -162,9 +162,9 @@ TEST_CASE("the kept entries are exactly the best ones, ties to the lower entry",
 }
 
 TEST_CASE("the output lists physical rows and marks unused chosen columns", "[ops][indexer]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   IndexerFixture f(KvFormat::kF32);
-  const Selection s = f.Run(cpu, 7);
+  const Selection s = f.Run(ops, 7);
   for (int32_t r = 0; r < kRows; ++r) {
     const std::vector<int32_t> kept = f.Oracle(r, 7);
     for (int32_t i = 0; i < kEntries; ++i) {
@@ -179,11 +179,11 @@ TEST_CASE("the output lists physical rows and marks unused chosen columns", "[op
 }
 
 TEST_CASE("a row with no more visible entries than top_k keeps all of them", "[ops][indexer]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   IndexerFixture f(KvFormat::kF32);
   for (int32_t visible = 0; visible <= 12; ++visible) {
     f.visible[3] = visible;
-    const Selection s = f.Run(cpu, 12);
+    const Selection s = f.Run(ops, 12);
     std::vector<int32_t> all(N(visible));
     std::iota(all.begin(), all.end(), 0);
     CHECK(Kept(s, 3) == all);
@@ -191,40 +191,40 @@ TEST_CASE("a row with no more visible entries than top_k keeps all of them", "[o
 }
 
 TEST_CASE("an entry whose score is NaN ranks behind every other", "[ops][indexer]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   IndexerFixture f(KvFormat::kF32);
   const int32_t slot = f.rows.slot[1];
   const std::vector<float> nan(kWidth, BitsFloat(0x7fc00000U));
   for (const int32_t e : {0, 5, 79}) f.WriteKey(slot, e, nan);
-  const Selection almost_all = f.Run(cpu, kEntries - 3);
+  const Selection almost_all = f.Run(ops, kEntries - 3);
   const std::vector<int32_t> kept = Kept(almost_all, 1);
   CHECK(kept.size() == N(kEntries - 3));
   for (const int32_t e : {0, 5, 79}) CHECK(std::find(kept.begin(), kept.end(), e) == kept.end());
   // With room for one of them the lowest is taken.
-  const std::vector<int32_t> one_more = Kept(f.Run(cpu, kEntries - 2), 1);
+  const std::vector<int32_t> one_more = Kept(f.Run(ops, kEntries - 2), 1);
   CHECK(one_more.front() == 0);
   CHECK(std::find(one_more.begin(), one_more.end(), 5) == one_more.end());
 }
 
 TEST_CASE("a row's selection does not depend on its neighbours", "[ops][indexer]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   IndexerFixture f(KvFormat::kFp8Index);
-  const Selection all = f.Run(cpu, 9);
+  const Selection all = f.Run(ops, 9);
   for (int32_t r = 0; r < kRows; ++r) {
     IndexerFixture one(KvFormat::kFp8Index);
     one.q.CopyRow(0, f.q, r);
     std::copy_n(f.weight.begin() + r * kHeads, kHeads, one.weight.begin());
     one.rows.slot[0] = f.rows.slot[N(r)];
     one.visible[0] = f.visible[N(r)];
-    CHECK(Kept(one.Run(cpu, 9, 1), 0) == Kept(all, r));
+    CHECK(Kept(one.Run(ops, 9, 1), 0) == Kept(all, r));
   }
 }
 
 TEST_CASE("rows past the live count are not written", "[ops][indexer]") {
-  CpuFixture cpu(2);
+  OpFixture ops(2);
   IndexerFixture f(KvFormat::kF32);
   for (const int32_t live : {0, 1, kRows}) {
-    const Selection s = f.Run(cpu, 5, live);
+    const Selection s = f.Run(ops, 5, live);
     for (int32_t r = live; r < kPadded; ++r) {
       CHECK(s.valid[N(r)] == -9);
       for (int32_t i = 0; i < kEntries; ++i) {

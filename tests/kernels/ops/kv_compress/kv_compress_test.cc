@@ -4,8 +4,8 @@
 #include <cmath>
 #include <vector>
 
-#include "tests/kernels/support/cpu_fixture.h"
 #include "tests/kernels/support/kv_pool.h"
+#include "tests/kernels/support/op_fixture.h"
 #include "tests/kernels/support/rope_fixture.h"
 #include "tests/kernels/support/row_matrix.h"
 #include "tests/kernels/support/slot_state.h"
@@ -69,7 +69,7 @@ class Compressor {
     return random.Uniform(-2.0F, 2.0F);
   }
 
-  void Step(CpuFixture& cpu, const std::vector<Chunk>& chunks, int32_t padding = 3) {
+  void Step(OpFixture& ops, const std::vector<Chunk>& chunks, int32_t padding = 3) {
     int32_t live = 0;
     for (const Chunk& c : chunks) live += c.count;
     const int32_t rows = live + padding;
@@ -122,7 +122,7 @@ class Compressor {
     a.ring = ring_;
     a.overlap = scheme_.overlap;
     a.eps = 1e-6F;
-    cpu.device().kernels().kv_compress(cpu.stream(), a);
+    ops.device().kernels().kv_compress(ops.stream(), a);
   }
 
   // Entry j of a text by the definition, in double precision.
@@ -195,10 +195,10 @@ int32_t Length(const Scheme& s) { return s.ratio * (s.ratio == 128 ? 4 : 20); }
 
 TEST_CASE("entries equal channel-wise softmax pooling, the first group included",
           "[ops][kv_compress]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   for (const Scheme& s : Schemes()) {
     Compressor run(s, KvFormat::kF32);
-    run.Step(cpu, {{1, 7, 0, Length(s)}});
+    run.Step(ops, {{1, 7, 0, Length(s)}});
     int wrong = 0;
     for (int32_t j = 0; j < Length(s) / s.ratio; ++j) {
       const std::vector<double> wanted = run.Oracle(7, j);
@@ -215,15 +215,15 @@ TEST_CASE("entries equal channel-wise softmax pooling, the first group included"
 }
 
 TEST_CASE("streaming, chunked and whole runs give the same bits", "[ops][kv_compress]") {
-  CpuFixture cpu(2);
+  OpFixture ops(2);
   const KvFormat format = GENERATE(KvFormat::kF32, KvFormat::kBf16, KvFormat::kFp8Index);
   for (const Scheme& s : Schemes()) {
     const int32_t length = Length(s);
     Compressor whole(s, format);
     REQUIRE(length > whole.ring());
-    whole.Step(cpu, {{1, 7, 0, length}});
+    whole.Step(ops, {{1, 7, 0, length}});
     Compressor streamed(s, format);
-    for (int32_t p = 0; p < length; ++p) streamed.Step(cpu, {{1, 7, p, 1}});
+    for (int32_t p = 0; p < length; ++p) streamed.Step(ops, {{1, 7, p, 1}});
     INFO("ratio " << s.ratio);
     CHECK(streamed.bytes() == whole.bytes());
     TestRandom random(101);
@@ -231,7 +231,7 @@ TEST_CASE("streaming, chunked and whole runs give the same bits", "[ops][kv_comp
       Compressor chunked(s, format);
       for (int32_t p = 0; p < length;) {
         const int32_t count = std::min(length - p, 1 + random.Below(most));
-        chunked.Step(cpu, {{1, 7, p, count}});
+        chunked.Step(ops, {{1, 7, p, count}});
         p += count;
       }
       INFO("chunks up to " << most);
@@ -241,27 +241,27 @@ TEST_CASE("streaming, chunked and whole runs give the same bits", "[ops][kv_comp
 }
 
 TEST_CASE("rejected rows leave no trace in later entries at any phase", "[ops][kv_compress]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   const int32_t groups = GENERATE(3, 4);  // a block's last group, and the next one's first
   for (const Scheme& s : Schemes()) {
     const int32_t base = s.ratio * (s.ratio == 128 ? groups - 1 : groups);
     const int32_t length = base + 2 * s.ratio + s.ratio * CeilDiv(12, s.ratio);
     Compressor whole(s, KvFormat::kF32);
-    whole.Step(cpu, {{0, 7, 0, length}});
+    whole.Step(ops, {{0, 7, 0, length}});
     int different = 0;
     for (int32_t phase = 0; phase < s.ratio; phase += (phase >= 8 && phase < 112) ? 13 : 1) {
       for (int32_t accepted = 0; accepted <= kDrafts; ++accepted) {
         Compressor run(s, KvFormat::kF32);
         const int32_t p = base + phase;
-        run.Step(cpu, {{0, 7, 0, p}});
-        run.Step(cpu, {{0, 7, p, kDrafts + 1, p + accepted + 1}});
+        run.Step(ops, {{0, 7, 0, p}});
+        run.Step(ops, {{0, 7, p, kDrafts + 1, p + accepted + 1}});
         int32_t next = p + accepted + 1;
         // A second verify step that rejects everything, then plain decoding to the end of the next
         // groups.
-        run.Step(cpu, {{0, 7, next, kDrafts + 1, next + 1}});
+        run.Step(ops, {{0, 7, next, kDrafts + 1, next + 1}});
         ++next;
-        for (int32_t i = 0; i < 2 && next < length; ++i, ++next) run.Step(cpu, {{0, 7, next, 1}});
-        run.Step(cpu, {{0, 7, next, length - next}});
+        for (int32_t i = 0; i < 2 && next < length; ++i, ++next) run.Step(ops, {{0, 7, next, 1}});
+        run.Step(ops, {{0, 7, next, length - next}});
         if (run.bytes() != whole.bytes()) {
           ++different;
           UNSCOPED_INFO("phase " << phase << " accepted " << accepted);
@@ -274,16 +274,16 @@ TEST_CASE("rejected rows leave no trace in later entries at any phase", "[ops][k
 }
 
 TEST_CASE("a rejection before the first group is complete is undone", "[ops][kv_compress]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   const Scheme s{4, true};
   Compressor whole(s, KvFormat::kF32);
-  whole.Step(cpu, {{2, 9, 0, 24}});
+  whole.Step(ops, {{2, 9, 0, 24}});
   for (int32_t p = 1; p < 8; ++p) {
     for (int32_t accepted = 0; accepted <= kDrafts; ++accepted) {
       Compressor run(s, KvFormat::kF32);
-      run.Step(cpu, {{2, 9, 0, p}});
-      run.Step(cpu, {{2, 9, p, kDrafts + 1, p + accepted + 1}});
-      for (int32_t q = p + accepted + 1; q < 24; ++q) run.Step(cpu, {{2, 9, q, 1}});
+      run.Step(ops, {{2, 9, 0, p}});
+      run.Step(ops, {{2, 9, p, kDrafts + 1, p + accepted + 1}});
+      for (int32_t q = p + accepted + 1; q < 24; ++q) run.Step(ops, {{2, 9, q, 1}});
       INFO("prompt " << p << " accepted " << accepted);
       CHECK(run.bytes() == whole.bytes());
     }
@@ -291,12 +291,12 @@ TEST_CASE("a rejection before the first group is complete is undone", "[ops][kv_
 }
 
 TEST_CASE("sequences that share a step do not disturb each other", "[ops][kv_compress]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   for (const Scheme& s : Schemes()) {
     const int32_t length = Length(s);
     Compressor wanted(s, KvFormat::kF32);
-    wanted.Step(cpu, {{2, 7, 0, length}});
-    wanted.Step(cpu, {{0, 8, 0, length}});
+    wanted.Step(ops, {{2, 7, 0, length}});
+    wanted.Step(ops, {{0, 8, 0, length}});
     Compressor run(s, KvFormat::kF32);
     TestRandom random(102);
     int32_t a = 0;
@@ -309,7 +309,7 @@ TEST_CASE("sequences that share a step do not disturb each other", "[ops][kv_com
       if (take_a > 0) chunks.push_back({2, 7, a, take_a});
       a += take_a;
       b += take_b;
-      if (!chunks.empty()) run.Step(cpu, chunks, random.Below(4));
+      if (!chunks.empty()) run.Step(ops, chunks, random.Below(4));
     }
     INFO("ratio " << s.ratio);
     CHECK(run.bytes() == wanted.bytes());
@@ -318,32 +318,32 @@ TEST_CASE("sequences that share a step do not disturb each other", "[ops][kv_com
 }
 
 TEST_CASE("a slot that starts over ignores what its ring held", "[ops][kv_compress]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   const Scheme s{4, true};
   Compressor fresh(s, KvFormat::kF32);
-  fresh.Step(cpu, {{1, 3, 0, 40}});
+  fresh.Step(ops, {{1, 3, 0, 40}});
   Compressor reused(s, KvFormat::kF32);
-  reused.Step(cpu, {{1, 4, 0, 40}});
-  for (int32_t p = 0; p < 40; ++p) reused.Step(cpu, {{1, 3, p, 1}});
+  reused.Step(ops, {{1, 4, 0, 40}});
+  for (int32_t p = 0; p < 40; ++p) reused.Step(ops, {{1, 3, p, 1}});
   CHECK(reused.bytes() == fresh.bytes());
 }
 
 TEST_CASE("a slot that starts behind shared blocks continues with the same bits",
           "[ops][kv_compress]") {
-  CpuFixture cpu(2);
+  OpFixture ops(2);
   for (const Scheme& s : Schemes()) {
     const int32_t block = kEntriesPerBlock * s.ratio;
     const int32_t length = 3 * block + s.ratio;
     for (const int32_t shared : {1, 2, 3}) {
       Compressor run(s, KvFormat::kF32);
       // The ring of slot 2 holds another text, and that of slot 0 has moved on.
-      run.Step(cpu, {{2, 4, 0, 2 * block}});
-      run.Step(cpu, {{0, 7, 0, block / 2}});
-      run.Step(cpu, {{0, 7, block / 2, length - block / 2}});
+      run.Step(ops, {{2, 4, 0, 2 * block}});
+      run.Step(ops, {{0, 7, 0, block / 2}});
+      run.Step(ops, {{0, 7, block / 2, length - block / 2}});
       run.Share(0, 2, shared);
       for (int32_t p = shared * block; p < length;) {
         const int32_t count = std::min(length - p, shared == 2 ? 1 : s.ratio + 1);
-        run.Step(cpu, {{2, 7, p, count}});
+        run.Step(ops, {{2, 7, p, count}});
         p += count;
       }
       INFO("ratio " << s.ratio << " shared blocks " << shared);

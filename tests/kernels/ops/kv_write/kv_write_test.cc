@@ -3,8 +3,8 @@
 #include <cmath>
 #include <vector>
 
-#include "tests/kernels/support/cpu_fixture.h"
 #include "tests/kernels/support/kv_pool.h"
+#include "tests/kernels/support/op_fixture.h"
 #include "tests/kernels/support/rope_fixture.h"
 #include "tests/kernels/support/row_matrix.h"
 #include "tests/support/catch.h"
@@ -34,10 +34,10 @@ struct Inputs {
       cache_row[N(r)] = r % 5 == 3 ? -1 : (r * 7) % 37;
     }
   }
-  void Run(CpuFixture& cpu, const KvPool& pool) {
+  void Run(OpFixture& ops, const KvPool& pool) {
     const int32_t live = kLive;
-    cpu.device().kernels().kv_write(
-        cpu.stream(), KvWriteArgs{kv.rows(), weight.data(), position.data(), cache_row.data(),
+    ops.device().kernels().kv_write(
+        ops.stream(), KvWriteArgs{kv.rows(), weight.data(), position.data(), cache_row.data(),
                                   rope.table(), pool.pages(), &live, kRows, 1e-6F});
   }
   TestRandom random;
@@ -48,11 +48,11 @@ struct Inputs {
 };
 
 TEST_CASE("a cache row is the normed and rotated projection", "[ops][kv_write]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   const DType dtype = GENERATE(DType::kF32, DType::kBf16);
   Inputs in(dtype);
   KvPool pool(KvFormat::kF32, kWidth, kRope, 8, 5);
-  in.Run(cpu, pool);
+  in.Run(ops, pool);
   int wrong = 0;
   for (int32_t r = 0; r < kLive; ++r) {
     if (in.cache_row[N(r)] < 0) continue;
@@ -74,14 +74,14 @@ TEST_CASE("a cache row is the normed and rotated projection", "[ops][kv_write]")
 }
 
 TEST_CASE("every record format stores the same row through its codec", "[ops][kv_write]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   const KvFormat format = GENERATE(KvFormat::kBf16, KvFormat::kFp8, KvFormat::kFp8Index);
   Inputs in(DType::kF32);
   KvPool plain(KvFormat::kF32, kWidth, kRope, 8, 5);
   KvPool pool(format, kWidth, kRope, 8, 5);
   KvPool wanted(format, kWidth, kRope, 8, 5);
-  in.Run(cpu, plain);
-  in.Run(cpu, pool);
+  in.Run(ops, plain);
+  in.Run(ops, pool);
   for (int32_t r = 0; r < kLive; ++r) {
     const int32_t row = in.cache_row[N(r)];
     if (row >= 0) wanted.Write(row, plain.Read(row));
@@ -90,20 +90,20 @@ TEST_CASE("every record format stores the same row through its codec", "[ops][kv
 }
 
 TEST_CASE("a row without a cache row writes nothing at all", "[ops][kv_write]") {
-  CpuFixture cpu(2);
+  OpFixture ops(2);
   Inputs in(DType::kF32);
   for (int32_t r = 0; r < kLive; ++r) in.cache_row[N(r)] = -1;
   KvPool pool(KvFormat::kFp8, kWidth, kRope, 8, 5);
   const std::vector<std::byte> before = pool.bytes();
-  in.Run(cpu, pool);
+  in.Run(ops, pool);
   CHECK(pool.bytes() == before);
 }
 
 TEST_CASE("cache rows that no live row names keep their bytes", "[ops][kv_write]") {
-  CpuFixture cpu(2);
+  OpFixture ops(2);
   Inputs in(DType::kF32);
   KvPool pool(KvFormat::kF32, kWidth, kRope, 8, 5);
-  in.Run(cpu, pool);
+  in.Run(ops, pool);
   std::vector<bool> written(40, false);
   for (int32_t r = 0; r < kLive; ++r) {
     if (in.cache_row[N(r)] >= 0) written[N(in.cache_row[N(r)])] = true;

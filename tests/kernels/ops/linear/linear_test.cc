@@ -3,8 +3,8 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/cpu/gemm_rows.h"
-#include "tests/kernels/support/cpu_fixture.h"
+#include "tests/kernels/support/linear_shapes.h"
+#include "tests/kernels/support/op_fixture.h"
 #include "tests/kernels/support/row_matrix.h"
 #include "tests/kernels/support/test_weight.h"
 #include "tests/support/catch.h"
@@ -12,36 +12,12 @@
 namespace firesteel {
 namespace {
 
-struct Shape {
-  DType dtype;
-  int32_t out;
-  int32_t in;
-  int32_t block;
-};
-
-// Odd sizes, sizes below one vector, tiles that end inside a scale block, and sizes that several
-// workers share.
-const std::vector<Shape>& Shapes() {
-  static const std::vector<Shape> kShapes = {
-      {DType::kF32, 1, 1, 0},          {DType::kF32, 3, 7, 0},
-      {DType::kF32, 5, 33, 0},         {DType::kF32, 130, 100, 0},
-      {DType::kBf16, 1, 1, 0},         {DType::kBf16, 4, 31, 0},
-      {DType::kBf16, 37, 65, 0},       {DType::kBf16, 150, 224, 0},
-      {DType::kF8E4M3, 1, 32, 32},     {DType::kF8E4M3, 33, 96, 32},
-      {DType::kF8E4M3, 70, 64, 32},    {DType::kF8E4M3, 5, 128, 128},
-      {DType::kF8E4M3, 130, 160, 128}, {DType::kF8E4M3, 200, 256, 128},
-      {DType::kF4E2M1x2, 1, 32, 0},    {DType::kF4E2M1x2, 6, 96, 0},
-      {DType::kF4E2M1x2, 150, 256, 0},
-  };
-  return kShapes;
-}
-
 constexpr int32_t kMaxRows = 40;
 
-RowMatrix RunLinear(CpuFixture& cpu, RowMatrix& x, const Weight& weight, int32_t live,
+RowMatrix RunLinear(OpFixture& ops, RowMatrix& x, const Weight& weight, int32_t live,
                     int32_t groups, DType out_dtype) {
   RowMatrix y(kMaxRows, weight.out, out_dtype);
-  cpu.device().kernels().linear(cpu.stream(),
+  ops.device().kernels().linear(ops.stream(),
                                 LinearArgs{x.rows(), y.rows(), weight, &live, kMaxRows, groups});
   return y;
 }
@@ -75,13 +51,13 @@ int CountWrong(const RowMatrix& x, const TestWeight& w, const RowMatrix& y, int3
 }
 
 TEST_CASE("linear equals a double-precision product in every weight format", "[ops][linear]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   TestRandom random(10);
-  for (const Shape& s : Shapes()) {
+  for (const LinearShape& s : LinearShapes()) {
     const TestWeight w = MakeWeight(random, s.dtype, s.out, s.in, s.block);
     RowMatrix x(kMaxRows, s.in);
     x.Randomize(random, 23);
-    const RowMatrix y = RunLinear(cpu, x, w.weight, 23, 1, DType::kF32);
+    const RowMatrix y = RunLinear(ops, x, w.weight, 23, 1, DType::kF32);
     INFO(DTypeName(s.dtype) << " out " << s.out << " in " << s.in << " block " << s.block);
     CHECK(CountWrong(x, w, y, 23, 1, 1e-6) == 0);
     CHECK(y.PoisonIntactFrom(23));
@@ -89,15 +65,15 @@ TEST_CASE("linear equals a double-precision product in every weight format", "[o
 }
 
 TEST_CASE("a row's product has the same bits for every row count", "[ops][linear]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   TestRandom random(11);
-  for (const Shape& s : Shapes()) {
+  for (const LinearShape& s : LinearShapes()) {
     const TestWeight w = MakeWeight(random, s.dtype, s.out, s.in, s.block);
     RowMatrix x(kMaxRows, s.in);
     x.Randomize(random, kMaxRows);
-    const RowMatrix all = RunLinear(cpu, x, w.weight, kMaxRows, 1, DType::kF32);
+    const RowMatrix all = RunLinear(ops, x, w.weight, kMaxRows, 1, DType::kF32);
     for (int32_t live = 1; live < kMaxRows; ++live) {
-      const RowMatrix y = RunLinear(cpu, x, w.weight, live, 1, DType::kF32);
+      const RowMatrix y = RunLinear(ops, x, w.weight, live, 1, DType::kF32);
       int different = 0;
       for (int32_t r = 0; r < live; ++r) different += y.RowBits(r) == all.RowBits(r) ? 0 : 1;
       INFO(DTypeName(s.dtype) << " out " << s.out << " in " << s.in << " rows " << live);
@@ -108,18 +84,18 @@ TEST_CASE("a row's product has the same bits for every row count", "[ops][linear
 }
 
 TEST_CASE("a row's product does not depend on its neighbours or its place", "[ops][linear]") {
-  CpuFixture cpu(2);
+  OpFixture ops(2);
   TestRandom random(12);
-  for (const Shape& s : Shapes()) {
+  for (const LinearShape& s : LinearShapes()) {
     const TestWeight w = MakeWeight(random, s.dtype, s.out, s.in, s.block);
     RowMatrix x(kMaxRows, s.in);
     x.Randomize(random, 1);
-    const RowMatrix alone = RunLinear(cpu, x, w.weight, 1, 1, DType::kF32);
+    const RowMatrix alone = RunLinear(ops, x, w.weight, 1, 1, DType::kF32);
     for (const int32_t rows : {5, 14}) {
       RowMatrix crowd(kMaxRows, s.in);
       crowd.Randomize(random, rows, -100.0F, 100.0F);
       crowd.CopyRow(rows - 2, x, 0);
-      const RowMatrix y = RunLinear(cpu, crowd, w.weight, rows, 1, DType::kF32);
+      const RowMatrix y = RunLinear(ops, crowd, w.weight, rows, 1, DType::kF32);
       INFO(DTypeName(s.dtype) << " out " << s.out << " in " << s.in << " rows " << rows);
       CHECK(y.RowBits(rows - 2) == alone.RowBits(0));
     }
@@ -131,58 +107,29 @@ TEST_CASE("linear gives the same bits for any number of workers", "[ops][linear]
   const TestWeight w = MakeWeight(random, DType::kF8E4M3, 200, 256, 128);
   RowMatrix x(kMaxRows, 256);
   x.Randomize(random, kMaxRows);
-  CpuFixture one(1);
+  OpFixture one(1);
   const RowMatrix wanted = RunLinear(one, x, w.weight, kMaxRows, 1, DType::kF32);
   for (const int threads : {2, 3, 4}) {
-    CpuFixture many(threads);
+    OpFixture many(threads);
     const RowMatrix y = RunLinear(many, x, w.weight, kMaxRows, 1, DType::kF32);
     for (int32_t r = 0; r < kMaxRows; ++r) REQUIRE(y.RowBits(r) == wanted.RowBits(r));
   }
 }
 
-TEST_CASE("splitting the outputs of a product into calls keeps its bits", "[ops][linear]") {
-  TestRandom random(14);
-  WorkerScratch scratch(size_t{1} << 20);
-  for (const Shape& s : Shapes()) {
-    const TestWeight w = MakeWeight(random, s.dtype, s.out, s.in, s.block);
-    for (const int32_t rows : {3, 13}) {
-      const std::vector<float> x = RandomFloats(random, int64_t{rows} * s.in, -1.0F, 1.0F);
-      std::vector<float> whole(static_cast<size_t>(rows * s.out));
-      std::vector<float> parts(whole.size());
-      std::vector<const float*> in;
-      std::vector<float*> whole_rows;
-      std::vector<float*> part_rows;
-      for (int32_t r = 0; r < rows; ++r) {
-        in.push_back(x.data() + r * s.in);
-        whole_rows.push_back(whole.data() + r * s.out);
-        part_rows.push_back(parts.data() + r * s.out);
-      }
-      GemmRows(w.weight, in.data(), whole_rows.data(), rows, 0, s.out, scratch);
-      for (int64_t o = 0; o < s.out;) {
-        const int64_t stop = Min<int64_t>(s.out, o + 1 + random.Below(9));
-        GemmRows(w.weight, in.data(), part_rows.data(), rows, o, stop, scratch);
-        o = stop;
-      }
-      INFO(DTypeName(s.dtype) << " out " << s.out << " in " << s.in << " rows " << rows);
-      CHECK(parts == whole);
-    }
-  }
-}
-
 TEST_CASE("the block-diagonal form multiplies each group by its own columns", "[ops][linear]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   TestRandom random(15);
-  const std::vector<Shape> shapes = {{DType::kF32, 15, 7, 0},
-                                     {DType::kBf16, 12, 33, 0},
-                                     {DType::kF8E4M3, 192, 64, 32},
-                                     {DType::kF8E4M3, 390, 128, 128},
-                                     {DType::kF4E2M1x2, 9, 64, 0}};
-  for (const Shape& s : shapes) {
+  const std::vector<LinearShape> shapes = {{DType::kF32, 15, 7, 0},
+                                           {DType::kBf16, 12, 33, 0},
+                                           {DType::kF8E4M3, 192, 64, 32},
+                                           {DType::kF8E4M3, 390, 128, 128},
+                                           {DType::kF4E2M1x2, 9, 64, 0}};
+  for (const LinearShape& s : shapes) {
     const TestWeight w = MakeWeight(random, s.dtype, s.out, s.in, s.block);
     RowMatrix x(kMaxRows, 3 * s.in);
     x.Randomize(random, 17);
     for (const int32_t live : {2, 17}) {
-      const RowMatrix y = RunLinear(cpu, x, w.weight, live, 3, DType::kF32);
+      const RowMatrix y = RunLinear(ops, x, w.weight, live, 3, DType::kF32);
       INFO(DTypeName(s.dtype) << " out " << s.out << " in " << s.in << " rows " << live);
       CHECK(CountWrong(x, w, y, live, 3, 1e-6) == 0);
       CHECK(y.PoisonIntactFrom(live));
@@ -191,17 +138,17 @@ TEST_CASE("the block-diagonal form multiplies each group by its own columns", "[
 }
 
 TEST_CASE("bf16 activations are widened on entry and rounded once on exit", "[ops][linear]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   TestRandom random(16);
-  for (const Shape& s : Shapes()) {
+  for (const LinearShape& s : LinearShapes()) {
     const TestWeight w = MakeWeight(random, s.dtype, s.out, s.in, s.block);
     RowMatrix x(kMaxRows, s.in, DType::kBf16);
     x.Randomize(random, 15);
     RowMatrix wide(kMaxRows, s.in);
     for (int32_t r = 0; r < 15; ++r) wide.CopyRow(r, x, r);
     for (const int32_t live : {1, 4, 15}) {
-      const RowMatrix exact = RunLinear(cpu, wide, w.weight, live, 1, DType::kF32);
-      const RowMatrix y = RunLinear(cpu, x, w.weight, live, 1, DType::kBf16);
+      const RowMatrix exact = RunLinear(ops, wide, w.weight, live, 1, DType::kF32);
+      const RowMatrix y = RunLinear(ops, x, w.weight, live, 1, DType::kBf16);
       int wrong = 0;
       for (int32_t r = 0; r < live; ++r) {
         for (int32_t o = 0; o < s.out; ++o)
@@ -215,22 +162,22 @@ TEST_CASE("bf16 activations are widened on entry and rounded once on exit", "[op
 }
 
 TEST_CASE("a product without live rows writes nothing", "[ops][linear]") {
-  CpuFixture cpu(2);
+  OpFixture ops(2);
   TestRandom random(17);
   const TestWeight w = MakeWeight(random, DType::kBf16, 150, 224, 0);
   RowMatrix x(kMaxRows, 224);
-  CHECK(RunLinear(cpu, x, w.weight, 0, 1, DType::kF32).PoisonIntactFrom(0));
+  CHECK(RunLinear(ops, x, w.weight, 0, 1, DType::kF32).PoisonIntactFrom(0));
 }
 
 TEST_CASE("an fp8 NaN code reaches the output it belongs to and no other", "[ops][linear]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   TestRandom random(18);
   TestWeight w = MakeWeight(random, DType::kF8E4M3, 9, 64, 32);
   w.bytes[3 * 64 + 17] = 0xff;
   RowMatrix x(kMaxRows, 64);
   x.Randomize(random, 14);
   for (const int32_t live : {2, 14}) {
-    const RowMatrix y = RunLinear(cpu, x, w.weight, live, 1, DType::kF32);
+    const RowMatrix y = RunLinear(ops, x, w.weight, live, 1, DType::kF32);
     for (int32_t o = 0; o < 9; ++o) CHECK(std::isnan(y.Get(1, o)) == (o == 3));
   }
 }

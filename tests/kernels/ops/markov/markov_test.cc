@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/ops/verify/sampling_math.h"
-#include "tests/kernels/support/cpu_fixture.h"
+#include "tests/kernels/support/op_fixture.h"
 #include "tests/kernels/support/row_matrix.h"
 #include "tests/kernels/support/slot_state.h"
 #include "tests/kernels/support/test_weight.h"
@@ -53,10 +53,10 @@ class Markov {
     d.position = position.data();
     return d;
   }
-  void Run(CpuFixture& cpu, int32_t live = 3, int32_t steps = kBlock) {
+  void Run(OpFixture& ops, int32_t live = 3, int32_t steps = kBlock) {
     for (int32_t k = 0; k < steps; ++k) {
-      cpu.device().kernels().markov_step(
-          cpu.stream(), MarkovStepArgs{base.data(), w1.data(), w2.weight, logits.data(),
+      ops.device().kernels().markov_step(
+          ops.stream(), MarkovStepArgs{base.data(), w1.data(), w2.weight, logits.data(),
                                        slots.tables(), Draft(), &live, kPadded, kBlock, k});
     }
   }
@@ -84,10 +84,10 @@ class Markov {
 };
 
 TEST_CASE("greedy proposals are the best biased logits, left to right", "[ops][markov]") {
-  CpuFixture cpu(2);
+  OpFixture ops(2);
   for (uint64_t seed = 140; seed < 150; ++seed) {
     Markov m(seed);
-    m.Run(cpu);
+    m.Run(ops);
     for (const int32_t i : {0, 2}) {
       for (int32_t k = 0; k < kBlock; ++k) {
         const std::vector<double> l = m.Biased(i, k);
@@ -100,9 +100,9 @@ TEST_CASE("greedy proposals are the best biased logits, left to right", "[ops][m
 }
 
 TEST_CASE("the stored q is the softmax that the proposal was drawn from", "[ops][markov]") {
-  CpuFixture cpu(2);
+  OpFixture ops(2);
   Markov m;
-  m.Run(cpu);
+  m.Run(ops);
   for (int32_t k = 0; k < kBlock; ++k) {
     std::vector<double> wanted = m.Biased(1, k);
     double sum = 0.0;
@@ -119,10 +119,10 @@ TEST_CASE("the stored q is the softmax that the proposal was drawn from", "[ops]
 }
 
 TEST_CASE("a step's logits differ from its base by the predecessor's bias", "[ops][markov]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   Markov m;
   for (int32_t steps = 1; steps <= kBlock; ++steps) {
-    m.Run(cpu, 3, steps);
+    m.Run(ops, 3, steps);
     for (int32_t i = 0; i < 3; ++i) {
       const std::vector<double> wanted = m.Biased(i, steps - 1);
       for (int32_t t = 0; t < kVocab; ++t) {
@@ -134,10 +134,10 @@ TEST_CASE("a step's logits differ from its base by the predecessor's bias", "[op
 }
 
 TEST_CASE("proposals leave greedy probabilities, other slots and padding alone", "[ops][markov]") {
-  CpuFixture cpu(2);
+  OpFixture ops(2);
   Markov m;
   m.slots.draft_probs.assign(m.slots.draft_probs.size(), -1.0F);
-  m.Run(cpu);
+  m.Run(ops);
   for (const int32_t slot : {1, 2, 3}) {
     for (int32_t i = 0; i < kBlock * kVocab; ++i) REQUIRE(m.slots.Probs(slot, 0)[i] == -1.0F);
   }
@@ -147,16 +147,16 @@ TEST_CASE("proposals leave greedy probabilities, other slots and padding alone",
 }
 
 TEST_CASE("a block proposes the same alone and among others", "[ops][markov]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   Markov all;
-  all.Run(cpu);
+  all.Run(ops);
   for (int32_t i = 0; i < 3; ++i) {
     Markov one;
     std::copy_n(all.base.begin() + i * kBlock * kVocab, kBlock * kVocab, one.base.begin());
     one.slot[0] = all.slot[N(i)];
     one.chain[0] = all.Chain(i, 0);
     std::copy_n(all.position.begin() + i * kBlock, kBlock, one.position.begin());
-    one.Run(cpu, 1);
+    one.Run(ops, 1);
     for (int32_t k = 0; k < kBlock; ++k) CHECK(one.Chain(0, k + 1) == all.Chain(i, k + 1));
     const int32_t slot = all.slot[N(i)];
     for (int32_t c = 0; c < kBlock * kVocab; ++c) {
@@ -166,27 +166,27 @@ TEST_CASE("a block proposes the same alone and among others", "[ops][markov]") {
 }
 
 TEST_CASE("no draft sequence means nothing is written", "[ops][markov]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   Markov m;
   const std::vector<int32_t> before = m.chain;
-  m.Run(cpu, 0);
+  m.Run(ops, 0);
   CHECK(m.chain == before);
   CHECK(std::all_of(m.logits.begin(), m.logits.end(), IsPoison));
 }
 
 TEST_CASE("confidence reads the hidden row and the predecessor's embedding", "[ops][confidence]") {
-  CpuFixture cpu(2);
+  OpFixture ops(2);
   const DType dtype = GENERATE(DType::kF32, DType::kBf16);
   const int32_t steps = GENERATE(1, 3, kBlock);
   Markov m;
-  m.Run(cpu);
+  m.Run(ops);
   RowMatrix hidden(kPadded * kBlock, kHidden, dtype);
   hidden.Randomize(m.random, 3 * kBlock);
   const std::vector<uint16_t> weight = RandomBf16(m.random, kHidden + kRank, -1.0F, 1.0F);
   std::vector<float> logit = PoisonedFloats(kPadded * steps);
   const int32_t live = 3;
-  cpu.device().kernels().confidence(
-      cpu.stream(), ConfidenceArgs{hidden.rows(), m.w1.data(), weight.data(), m.Draft(),
+  ops.device().kernels().confidence(
+      ops.stream(), ConfidenceArgs{hidden.rows(), m.w1.data(), weight.data(), m.Draft(),
                                    logit.data(), &live, kPadded, kHidden, kRank, kBlock, steps});
   for (int32_t i = 0; i < 3; ++i) {
     for (int32_t k = 0; k < steps; ++k) {

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "kernels/ops/moe/moe.h"
-#include "tests/kernels/support/cpu_fixture.h"
+#include "tests/kernels/support/op_fixture.h"
 #include "tests/kernels/support/row_matrix.h"
 #include "tests/kernels/support/test_weight.h"
 #include "tests/support/catch.h"
@@ -25,11 +25,11 @@ struct Grouping {
   std::vector<int32_t> offset, pair_row, pair_choice, pair_of;
 };
 
-Grouping Group(CpuFixture& cpu, const std::vector<int32_t>& expert, int32_t rows, int32_t live,
+Grouping Group(OpFixture& ops, const std::vector<int32_t>& expert, int32_t rows, int32_t live,
                int32_t experts, int32_t top_k) {
   Grouping g(rows, experts, top_k);
-  cpu.device().kernels().moe_group(
-      cpu.stream(), MoeGroupArgs{expert.data(), g.groups(), &live, rows, experts, top_k});
+  ops.device().kernels().moe_group(
+      ops.stream(), MoeGroupArgs{expert.data(), g.groups(), &live, rows, experts, top_k});
   return g;
 }
 
@@ -47,14 +47,14 @@ std::vector<int32_t> RandomChoice(TestRandom& random, int32_t rows, int32_t live
 }
 
 TEST_CASE("grouping lists every pair once, by expert and in row order", "[ops][moe_group]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   TestRandom random(60);
   constexpr int32_t kRows = 30;
   constexpr int32_t kTopK = 3;
   constexpr int32_t kExperts = 10;
   for (const int32_t live : {0, 1, 7, 30}) {
     const std::vector<int32_t> expert = RandomChoice(random, kRows, live, kExperts, kTopK);
-    const Grouping g = Group(cpu, expert, kRows, live, kExperts, kTopK);
+    const Grouping g = Group(ops, expert, kRows, live, kExperts, kTopK);
     CHECK(g.offset[0] == 0);
     CHECK(g.offset[kExperts] == live * kTopK);
     std::vector<int> seen(N(kRows * kTopK), 0);
@@ -96,33 +96,33 @@ struct Layer {
 };
 
 // out = sum_k down_e(k) (gate_e(k) x) + shared, without an activation in between.
-RowMatrix RunLayer(CpuFixture& cpu, const Layer& l, RowMatrix& x, RowMatrix& shared,
+RowMatrix RunLayer(OpFixture& ops, const Layer& l, RowMatrix& x, RowMatrix& shared,
                    const std::vector<int32_t>& expert, int32_t rows, int32_t live, DType dtype) {
-  const KernelTable& ops = cpu.device().kernels();
-  Grouping g = Group(cpu, expert, rows, live, Layer::kExperts, Layer::kTopK);
+  const KernelTable& kernels = ops.device().kernels();
+  Grouping g = Group(ops, expert, rows, live, Layer::kExperts, Layer::kTopK);
   const int32_t pairs = rows * Layer::kTopK;
   RowMatrix inner(pairs, Layer::kInner, dtype);
   RowMatrix pair_out(pairs, Layer::kHidden, dtype);
-  ops.grouped_linear(cpu.stream(), GroupedLinearArgs{x.rows(),
-                                                     inner.rows(),
-                                                     {l.gate_view.data(), l.gate_view[0]},
-                                                     g.offset.data(),
-                                                     g.pair_row.data(),
-                                                     Layer::kExperts,
-                                                     pairs});
-  ops.grouped_linear(cpu.stream(), GroupedLinearArgs{inner.rows(),
-                                                     pair_out.rows(),
-                                                     {l.down_view.data(), l.down_view[0]},
-                                                     g.offset.data(),
-                                                     nullptr,
-                                                     Layer::kExperts,
-                                                     pairs});
+  kernels.grouped_linear(ops.stream(), GroupedLinearArgs{x.rows(),
+                                                         inner.rows(),
+                                                         {l.gate_view.data(), l.gate_view[0]},
+                                                         g.offset.data(),
+                                                         g.pair_row.data(),
+                                                         Layer::kExperts,
+                                                         pairs});
+  kernels.grouped_linear(ops.stream(), GroupedLinearArgs{inner.rows(),
+                                                         pair_out.rows(),
+                                                         {l.down_view.data(), l.down_view[0]},
+                                                         g.offset.data(),
+                                                         nullptr,
+                                                         Layer::kExperts,
+                                                         pairs});
   CHECK(inner.PoisonIntactFrom(live * Layer::kTopK));
   CHECK(pair_out.PoisonIntactFrom(live * Layer::kTopK));
   RowMatrix out(rows, Layer::kHidden);
-  ops.moe_combine(cpu.stream(),
-                  MoeCombineArgs{pair_out.rows(), shared.rows(), g.pair_of.data(), out.rows(),
-                                 &live, rows, Layer::kHidden, Layer::kTopK});
+  kernels.moe_combine(ops.stream(),
+                      MoeCombineArgs{pair_out.rows(), shared.rows(), g.pair_of.data(), out.rows(),
+                                     &live, rows, Layer::kHidden, Layer::kTopK});
   return out;
 }
 
@@ -143,7 +143,7 @@ double LayerOracle(const Layer& l, const RowMatrix& x, const RowMatrix& shared, 
 }
 
 TEST_CASE("grouped experts and their sum equal a per-row evaluation", "[ops][moe_experts]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   TestRandom random(61);
   const DType dtype = GENERATE(DType::kF4E2M1x2, DType::kF8E4M3, DType::kBf16);
   const Layer layer(random, dtype, 32);
@@ -155,7 +155,7 @@ TEST_CASE("grouped experts and their sum equal a per-row evaluation", "[ops][moe
     RowMatrix shared(kRows, Layer::kHidden);
     x.Randomize(random, live);
     shared.Randomize(random, live);
-    const RowMatrix out = RunLayer(cpu, layer, x, shared, expert, kRows, live, DType::kF32);
+    const RowMatrix out = RunLayer(ops, layer, x, shared, expert, kRows, live, DType::kF32);
     int wrong = 0;
     for (int32_t r = 0; r < live; ++r) {
       for (int32_t c = 0; c < Layer::kHidden; c += 9) {
@@ -171,7 +171,7 @@ TEST_CASE("grouped experts and their sum equal a per-row evaluation", "[ops][moe
 }
 
 TEST_CASE("a row's expert sum has the same bits alone and in any batch", "[ops][moe_experts]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   TestRandom random(62);
   const DType storage = GENERATE(DType::kF32, DType::kBf16);
   const Layer layer(random, DType::kF4E2M1x2, 0);
@@ -182,7 +182,7 @@ TEST_CASE("a row's expert sum has the same bits alone and in any batch", "[ops][
   RowMatrix shared(kRows, Layer::kHidden);
   x.Randomize(random, kRows);
   shared.Randomize(random, kRows);
-  const RowMatrix all = RunLayer(cpu, layer, x, shared, expert, kRows, kRows, storage);
+  const RowMatrix all = RunLayer(ops, layer, x, shared, expert, kRows, kRows, storage);
   for (const int32_t first : {0, 11, 39}) {
     for (const int32_t count : {1, 2, 13}) {
       if (first + count > kRows) continue;
@@ -197,7 +197,7 @@ TEST_CASE("a row's expert sum has the same bits alone and in any batch", "[ops][
         }
       }
       const RowMatrix out =
-          RunLayer(cpu, layer, few, few_shared, few_expert, kRows, count, storage);
+          RunLayer(ops, layer, few, few_shared, few_expert, kRows, count, storage);
       for (int32_t r = 0; r < count; ++r) CHECK(out.RowBits(r) == all.RowBits(first + r));
     }
   }
@@ -205,7 +205,7 @@ TEST_CASE("a row's expert sum has the same bits alone and in any batch", "[ops][
 
 TEST_CASE("the combination adds choices in routing order and the shared expert last",
           "[ops][moe_experts]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   RowMatrix pairs(3, 1);
   RowMatrix shared(1, 1);
   RowMatrix out(1, 1);
@@ -216,14 +216,14 @@ TEST_CASE("the combination adds choices in routing order and the shared expert l
   shared.Set(0, 0, 0.25F);
   const int32_t pair_of[3] = {2, 0, 1};
   const int32_t live = 1;
-  cpu.device().kernels().moe_combine(
-      cpu.stream(),
+  ops.device().kernels().moe_combine(
+      ops.stream(),
       MoeCombineArgs{pairs.rows(), shared.rows(), pair_of, out.rows(), &live, 1, 1, 3});
   CHECK(out.Get(0, 0) == 1.25F);
 }
 
 TEST_CASE("swiglu clamps the gate from above and the value on both sides", "[ops][swiglu]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   TestRandom random(63);
   const DType dtype = GENERATE(DType::kF32, DType::kBf16);
   constexpr int32_t kRows = 60;
@@ -240,8 +240,8 @@ TEST_CASE("swiglu clamps the gate from above and the value on both sides", "[ops
   std::vector<int32_t> choice(kRows, 1 << 28);
   for (int32_t p = 0; p < live * 3; ++p) choice[N(p)] = (p * 5) % (live * 3);
   const bool weighted = GENERATE(false, true);
-  cpu.device().kernels().swiglu(
-      cpu.stream(),
+  ops.device().kernels().swiglu(
+      ops.stream(),
       SwigluArgs{gate.rows(), up.rows(), out.rows(), weighted ? weight.data() : nullptr,
                  weighted ? choice.data() : nullptr, &live, 3, kRows, kCols, 10.0F});
   int wrong = 0;
@@ -261,7 +261,7 @@ TEST_CASE("swiglu clamps the gate from above and the value on both sides", "[ops
 }
 
 TEST_CASE("swiglu may write over its gate", "[ops][swiglu]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   TestRandom random(64);
   const int32_t live = 3;
   RowMatrix gate(4, 9);
@@ -270,8 +270,8 @@ TEST_CASE("swiglu may write over its gate", "[ops][swiglu]") {
   gate.Randomize(random, 3);
   up.Randomize(random, 3);
   const auto run = [&](RowMatrix& to) {
-    cpu.device().kernels().swiglu(
-        cpu.stream(),
+    ops.device().kernels().swiglu(
+        ops.stream(),
         SwigluArgs{gate.rows(), up.rows(), to.rows(), nullptr, nullptr, &live, 1, 4, 9, 10.0F});
   };
   run(out);

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kernels/ops/moe/moe.h"
-#include "tests/kernels/support/cpu_fixture.h"
+#include "tests/kernels/support/op_fixture.h"
 #include "tests/kernels/support/row_matrix.h"
 #include "tests/support/catch.h"
 
@@ -20,13 +20,13 @@ struct Routing {
   std::vector<float> weight;
 };
 
-Routing Route(CpuFixture& cpu, const std::vector<float>& logits, const float* bias,
+Routing Route(OpFixture& ops, const std::vector<float>& logits, const float* bias,
               const int64_t* table, const int32_t* token, int32_t live, int32_t experts,
               int32_t top_k) {
   Routing r{std::vector<int32_t>(static_cast<size_t>(kRows * top_k), -7),
             PoisonedFloats(kRows * top_k)};
-  cpu.device().kernels().moe_route(
-      cpu.stream(), MoeRouteArgs{logits.data(), bias, table, token, r.expert.data(),
+  ops.device().kernels().moe_route(
+      ops.stream(), MoeRouteArgs{logits.data(), bias, table, token, r.expert.data(),
                                  r.weight.data(), &live, kRows, experts, top_k, kScaling});
   return r;
 }
@@ -69,14 +69,14 @@ bool PaddingUntouched(const Routing& r, int32_t live, int32_t top_k) {
 
 TEST_CASE("learned routing picks the best biased scores and weighs without the bias",
           "[ops][moe_route]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   TestRandom random(50);
   for (const int32_t experts : {1, 8, 33}) {
     for (const int32_t top_k : {1, 6}) {
       if (top_k > experts) continue;
       const std::vector<float> logits = Logits(random, experts);
       const std::vector<float> bias = RandomFloats(random, experts, -1.0F, 1.0F);
-      const Routing r = Route(cpu, logits, bias.data(), nullptr, nullptr, kLive, experts, top_k);
+      const Routing r = Route(ops, logits, bias.data(), nullptr, nullptr, kLive, experts, top_k);
       int wrong = 0;
       for (int32_t row = 0; row < kLive; ++row) {
         std::vector<int32_t> order(static_cast<size_t>(experts));
@@ -101,16 +101,16 @@ TEST_CASE("learned routing picks the best biased scores and weighs without the b
 }
 
 TEST_CASE("equal scores go to the lower expert", "[ops][moe_route]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   std::vector<float> logits(kRows * 6, 0.5F);
   const std::vector<float> bias = {0.0F, 0.0F, 1.0F, 0.0F, 1.0F, 0.0F};
-  const Routing r = Route(cpu, logits, bias.data(), nullptr, nullptr, 1, 6, 4);
+  const Routing r = Route(ops, logits, bias.data(), nullptr, nullptr, 1, 6, 4);
   CHECK(std::vector<int32_t>(r.expert.begin(), r.expert.begin() + 4) ==
         std::vector<int32_t>{2, 4, 0, 1});
 }
 
 TEST_CASE("hash routing reads the token table and weighs by the gate", "[ops][moe_route]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   TestRandom random(51);
   constexpr int32_t kExperts = 12;
   constexpr int32_t kTopK = 3;
@@ -122,7 +122,7 @@ TEST_CASE("hash routing reads the token table and weighs by the gate", "[ops][mo
   const std::vector<float> logits = Logits(random, kExperts);
   std::vector<int32_t> token(kRows, 1 << 28);
   for (int32_t r = 0; r < kLive; ++r) token[static_cast<size_t>(r)] = random.Below(kVocab);
-  const Routing r = Route(cpu, logits, nullptr, table.data(), token.data(), kLive, kExperts, kTopK);
+  const Routing r = Route(ops, logits, nullptr, table.data(), token.data(), kLive, kExperts, kTopK);
   for (int32_t row = 0; row < kLive; ++row) {
     for (int32_t k = 0; k < kTopK; ++k) {
       const int32_t id = token[static_cast<size_t>(row)];
@@ -135,14 +135,14 @@ TEST_CASE("hash routing reads the token table and weighs by the gate", "[ops][mo
 }
 
 TEST_CASE("extreme gate logits give finite weights that sum to the scaling", "[ops][moe_route]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   std::vector<float> logits(kRows * 4, 0.0F);
   logits[0] = 1e4F;
   logits[1] = -30.0F;
   logits[2] = 25.0F;
   logits[3] = -8.0F;
   const std::vector<float> bias(4, 0.0F);
-  const Routing r = Route(cpu, logits, bias.data(), nullptr, nullptr, 1, 4, 3);
+  const Routing r = Route(ops, logits, bias.data(), nullptr, nullptr, 1, 4, 3);
   CHECK(r.expert[0] == 0);
   CHECK(r.expert[1] == 2);
   CHECK(r.expert[2] == 3);
@@ -151,24 +151,24 @@ TEST_CASE("extreme gate logits give finite weights that sum to the scaling", "[o
 }
 
 TEST_CASE("a broken row still names distinct valid experts", "[ops][moe_route]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   const std::vector<float> logits = PoisonedFloats(kRows * 5);
   const std::vector<float> bias(5, 0.0F);
-  const Routing r = Route(cpu, logits, bias.data(), nullptr, nullptr, 1, 5, 3);
+  const Routing r = Route(ops, logits, bias.data(), nullptr, nullptr, 1, 5, 3);
   CHECK(std::vector<int32_t>(r.expert.begin(), r.expert.begin() + 3) ==
         std::vector<int32_t>{0, 1, 2});
 }
 
 TEST_CASE("a row's routing does not depend on the batch", "[ops][moe_route]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   TestRandom random(52);
   const std::vector<float> logits = Logits(random, 16);
   const std::vector<float> bias = RandomFloats(random, 16, -1.0F, 1.0F);
-  const Routing all = Route(cpu, logits, bias.data(), nullptr, nullptr, kLive, 16, 4);
+  const Routing all = Route(ops, logits, bias.data(), nullptr, nullptr, kLive, 16, 4);
   for (int32_t row : {0, 31, 60}) {
     std::vector<float> one = PoisonedFloats(kRows * 16);
     std::copy_n(logits.begin() + row * 16, 16, one.begin());
-    const Routing alone = Route(cpu, one, bias.data(), nullptr, nullptr, 1, 16, 4);
+    const Routing alone = Route(ops, one, bias.data(), nullptr, nullptr, 1, 16, 4);
     for (int32_t k = 0; k < 4; ++k) {
       CHECK(alone.expert[static_cast<size_t>(k)] == all.expert[static_cast<size_t>(row * 4 + k)]);
       CHECK(alone.weight[static_cast<size_t>(k)] == all.weight[static_cast<size_t>(row * 4 + k)]);

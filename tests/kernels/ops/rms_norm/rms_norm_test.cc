@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "tests/kernels/support/cpu_fixture.h"
+#include "tests/kernels/support/op_fixture.h"
 #include "tests/kernels/support/row_matrix.h"
 #include "tests/support/catch.h"
 
@@ -12,7 +12,7 @@ namespace {
 constexpr int32_t kRows = 37;
 
 TEST_CASE("rms_norm equals a double-precision norm for all storage types", "[ops][rms_norm]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   TestRandom random(20);
   const DType in = GENERATE(DType::kF32, DType::kBf16);
   const DType out = GENERATE(DType::kF32, DType::kBf16);
@@ -22,8 +22,8 @@ TEST_CASE("rms_norm equals a double-precision norm for all storage types", "[ops
     RowMatrix y(kRows, cols, out);
     const int32_t live = 33;
     x.Randomize(random, live, -3.0F, 3.0F);
-    cpu.device().kernels().rms_norm(
-        cpu.stream(), RmsNormArgs{x.rows(), y.rows(), weight.data(), &live, kRows, cols, 1e-6F});
+    ops.device().kernels().rms_norm(
+        ops.stream(), RmsNormArgs{x.rows(), y.rows(), weight.data(), &live, kRows, cols, 1e-6F});
     int wrong = 0;
     for (int32_t r = 0; r < live; ++r) {
       double squares = 0.0;
@@ -48,7 +48,7 @@ TEST_CASE("rms_norm equals a double-precision norm for all storage types", "[ops
 }
 
 TEST_CASE("rms_norm may write over its input", "[ops][rms_norm]") {
-  CpuFixture cpu(2);
+  OpFixture ops(2);
   TestRandom random(21);
   const DType dtype = GENERATE(DType::kF32, DType::kBf16);
   const std::vector<uint16_t> weight = RandomBf16(random, 48, 0.5F, 2.0F);
@@ -56,16 +56,16 @@ TEST_CASE("rms_norm may write over its input", "[ops][rms_norm]") {
   RowMatrix y(kRows, 48, dtype);
   const int32_t live = 20;
   x.Randomize(random, live);
-  cpu.device().kernels().rms_norm(
-      cpu.stream(), RmsNormArgs{x.rows(), y.rows(), weight.data(), &live, kRows, 48, 1e-6F});
-  cpu.device().kernels().rms_norm(
-      cpu.stream(), RmsNormArgs{x.rows(), x.rows(), weight.data(), &live, kRows, 48, 1e-6F});
+  ops.device().kernels().rms_norm(
+      ops.stream(), RmsNormArgs{x.rows(), y.rows(), weight.data(), &live, kRows, 48, 1e-6F});
+  ops.device().kernels().rms_norm(
+      ops.stream(), RmsNormArgs{x.rows(), x.rows(), weight.data(), &live, kRows, 48, 1e-6F});
   for (int32_t r = 0; r < live; ++r) CHECK(x.RowBits(r) == y.RowBits(r));
   CHECK(x.PoisonIntactFrom(live));
 }
 
 TEST_CASE("rms_norm of a zero row is zero and a row ignores its neighbours", "[ops][rms_norm]") {
-  CpuFixture cpu(2);
+  OpFixture ops(2);
   TestRandom random(22);
   const std::vector<uint16_t> weight = RandomBf16(random, 33, 0.5F, 2.0F);
   RowMatrix x(kRows, 33);
@@ -77,10 +77,10 @@ TEST_CASE("rms_norm of a zero row is zero and a row ignores its neighbours", "[o
   for (int32_t c = 0; c < 33; ++c) x.Set(4, c, 0.0F);
   RowMatrix single(1, 33);
   single.CopyRow(0, x, 30);
-  cpu.device().kernels().rms_norm(
-      cpu.stream(), RmsNormArgs{x.rows(), y.rows(), weight.data(), &live, kRows, 33, 1e-6F});
-  cpu.device().kernels().rms_norm(
-      cpu.stream(), RmsNormArgs{single.rows(), alone.rows(), weight.data(), &one, 1, 33, 1e-6F});
+  ops.device().kernels().rms_norm(
+      ops.stream(), RmsNormArgs{x.rows(), y.rows(), weight.data(), &live, kRows, 33, 1e-6F});
+  ops.device().kernels().rms_norm(
+      ops.stream(), RmsNormArgs{single.rows(), alone.rows(), weight.data(), &one, 1, 33, 1e-6F});
   for (int32_t c = 0; c < 33; ++c) CHECK(y.Get(4, c) == 0.0F);
   CHECK(y.RowBits(30) == alone.RowBits(0));
 }

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "tests/kernels/support/cpu_fixture.h"
+#include "tests/kernels/support/op_fixture.h"
 #include "tests/kernels/support/rope_fixture.h"
 #include "tests/kernels/support/row_matrix.h"
 #include "tests/support/catch.h"
@@ -36,7 +36,7 @@ std::vector<int32_t> Positions(TestRandom& random) {
 }
 
 TEST_CASE("rope rotates adjacent pairs of each head's tail", "[ops][rope]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   TestRandom random(30);
   const bool inverse = GENERATE(false, true);
   const bool norm = GENERATE(false, true);
@@ -48,7 +48,7 @@ TEST_CASE("rope rotates adjacent pairs of each head's tail", "[ops][rope]") {
     x.Randomize(random, kLive);
     const RowMatrix before = x;
     const int32_t live = kLive;
-    cpu.device().kernels().rope(cpu.stream(), MakeArgs(x, position, rope, c, &live, inverse, norm));
+    ops.device().kernels().rope(ops.stream(), MakeArgs(x, position, rope, c, &live, inverse, norm));
     int wrong = 0;
     for (int32_t r = 0; r < kLive; ++r) {
       for (int32_t h = 0; h < c.heads; ++h) {
@@ -75,7 +75,7 @@ TEST_CASE("rope rotates adjacent pairs of each head's tail", "[ops][rope]") {
 }
 
 TEST_CASE("the inverse rotation undoes the rotation", "[ops][rope]") {
-  CpuFixture cpu(2);
+  OpFixture ops(2);
   TestRandom random(31);
   const Case c{3, 32, 16};
   const RopeFixture rope(kPositions, c.rope);
@@ -84,9 +84,9 @@ TEST_CASE("the inverse rotation undoes the rotation", "[ops][rope]") {
   x.Randomize(random, kLive);
   const RowMatrix before = x;
   const int32_t live = kLive;
-  cpu.device().kernels().rope(cpu.stream(), MakeArgs(x, position, rope, c, &live, false, false));
+  ops.device().kernels().rope(ops.stream(), MakeArgs(x, position, rope, c, &live, false, false));
   CHECK(x.RowBits(1) != before.RowBits(1));
-  cpu.device().kernels().rope(cpu.stream(), MakeArgs(x, position, rope, c, &live, true, false));
+  ops.device().kernels().rope(ops.stream(), MakeArgs(x, position, rope, c, &live, true, false));
   for (int32_t r = 0; r < kLive; ++r) {
     for (int32_t i = 0; i < c.heads * c.head_dim; ++i) {
       REQUIRE(std::fabs(x.Get(r, i) - before.Get(r, i)) < 1e-6F);
@@ -95,7 +95,7 @@ TEST_CASE("the inverse rotation undoes the rotation", "[ops][rope]") {
 }
 
 TEST_CASE("position 0 and the values before the tail are left as they are", "[ops][rope]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   TestRandom random(32);
   const Case c{2, 24, 8};
   const RopeFixture rope(kPositions, c.rope);
@@ -105,7 +105,7 @@ TEST_CASE("position 0 and the values before the tail are left as they are", "[op
   x.Randomize(random, 2);
   const RowMatrix before = x;
   const int32_t live = 2;
-  cpu.device().kernels().rope(cpu.stream(), MakeArgs(x, position, rope, c, &live, false, false));
+  ops.device().kernels().rope(ops.stream(), MakeArgs(x, position, rope, c, &live, false, false));
   CHECK(x.RowBits(0) == before.RowBits(0));
   for (int32_t h = 0; h < c.heads; ++h) {
     for (int32_t i = 0; i < c.head_dim - c.rope; ++i) {
@@ -118,15 +118,15 @@ TEST_CASE("position 0 and the values before the tail are left as they are", "[op
 }
 
 TEST_CASE("a rotation by 90 degrees moves the first of a pair to the second", "[ops][rope]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   const float cos[2] = {0.0F, 1.0F};
   const float sin[2] = {1.0F, 0.0F};
   RowMatrix x(1, 4);
   for (int32_t i = 0; i < 4; ++i) x.Set(0, i, static_cast<float>(i + 1));
   const int32_t position = 0;
   const int32_t live = 1;
-  cpu.device().kernels().rope(
-      cpu.stream(),
+  ops.device().kernels().rope(
+      ops.stream(),
       RopeArgs{x.rows(), &position, {cos, sin, 4}, &live, 1, 1, 4, false, false, 0.0F});
   CHECK(x.Get(0, 0) == -2.0F);
   CHECK(x.Get(0, 1) == 1.0F);

@@ -14,13 +14,13 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 TEST_CASE("attention equals a double-precision softmax for all head counts",
           "[ops][sparse_attention]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   for (const int32_t heads : {1, 4, 6, 8, 16}) {
     for (const int32_t head_dim : {16, 32, 80, 144}) {
       for (const int32_t keys : {1, 2, 17, 133}) {
         AttentionFixture f({.heads = heads, .head_dim = head_dim, .rows = 3, .window_keys = keys},
                            120);
-        const RowMatrix out = f.Run(cpu);
+        const RowMatrix out = f.Run(ops);
         INFO("heads " << heads << " head_dim " << head_dim << " keys " << keys);
         CHECK(f.CountWrong(out, 5e-6) == 0);
         CHECK(out.PoisonIntactFrom(3));
@@ -30,11 +30,11 @@ TEST_CASE("attention equals a double-precision softmax for all head counts",
 }
 
 TEST_CASE("both pools share one softmax", "[ops][sparse_attention]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   for (const int32_t window : {0, 1, 40}) {
     for (const int32_t extra : {0, 1, 64}) {
       AttentionFixture f({.heads = 4, .window_keys = window, .extra_keys = extra}, 121);
-      const RowMatrix out = f.Run(cpu);
+      const RowMatrix out = f.Run(ops);
       INFO("window " << window << " extra " << extra);
       CHECK(f.CountWrong(out, 5e-6) == 0);
       CHECK(out.PoisonIntactFrom(f.s.rows));
@@ -43,7 +43,7 @@ TEST_CASE("both pools share one softmax", "[ops][sparse_attention]") {
 }
 
 TEST_CASE("every cache format attends over the values it decodes to", "[ops][sparse_attention]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   const KvFormat format =
       GENERATE(KvFormat::kF32, KvFormat::kBf16, KvFormat::kFp8, KvFormat::kFp8Index);
   const DType dtype = GENERATE(DType::kF32, DType::kBf16);
@@ -55,39 +55,39 @@ TEST_CASE("every cache format attends over the values it decodes to", "[ops][spa
                       .format = format,
                       .dtype = dtype},
                      122);
-  const RowMatrix out = f.Run(cpu);
+  const RowMatrix out = f.Run(ops);
   CHECK(f.CountWrong(out, dtype == DType::kF32 ? 5e-6 : 0x1p-8) == 0);
   CHECK(out.PoisonIntactFrom(f.s.rows));
 }
 
 TEST_CASE("133 keys of value one in a 256 wide list average to one", "[ops][sparse_attention]") {
-  CpuFixture cpu(2);
+  OpFixture ops(2);
   AttentionFixture f({.heads = 4, .rows = 5, .rows_per_list = 5, .window_keys = 133}, 123);
   f.sink.assign(4, -kInfinity);
   for (int32_t t = 0; t < 133; ++t) f.WriteWindow(f.Window(0, t), 1.0F);
-  const RowMatrix out = f.Run(cpu);
+  const RowMatrix out = f.Run(ops);
   for (int32_t r = 0; r < 5; ++r) {
     for (int32_t c = 0; c < out.cols(); ++c) REQUIRE(std::fabs(out.Get(r, c) - 1.0F) < 1e-6F);
   }
 }
 
 TEST_CASE("the first row of a block sees a dominating last key", "[ops][sparse_attention]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   AttentionFixture f({.heads = 4, .rows = 5, .rows_per_list = 5, .window_keys = 133}, 124);
   f.sink.assign(4, -kInfinity);
   f.WriteWindow(f.Window(0, 132), 40.0F);
   for (int32_t c = 0; c < f.q.cols(); ++c) f.q.Set(0, c, 5.0F);
-  const RowMatrix out = f.Run(cpu);
+  const RowMatrix out = f.Run(ops);
   for (int32_t c = 0; c < out.cols(); ++c) REQUIRE(std::fabs(out.Get(0, c) - 40.0F) < 1e-3F);
 }
 
 TEST_CASE("a row without keys gives zeros, whatever its sink", "[ops][sparse_attention]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   const float sink = GENERATE(0.0F, 50.0F, -kInfinity);
   AttentionFixture f({.heads = 4, .rows = 3, .window_keys = 9, .extra_keys = 9}, 125);
   f.sink.assign(4, sink);
   f.SetValid(1, 0, 0);
-  const RowMatrix out = f.Run(cpu);
+  const RowMatrix out = f.Run(ops);
   for (int32_t c = 0; c < out.cols(); ++c) {
     REQUIRE(out.Get(1, c) == 0.0F);
     REQUIRE(std::isfinite(out.Get(0, c)));
@@ -96,12 +96,12 @@ TEST_CASE("a row without keys gives zeros, whatever its sink", "[ops][sparse_att
 }
 
 TEST_CASE("a huge sink takes all the weight without overflow", "[ops][sparse_attention]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   const float sink = GENERATE(1e4F, 1e30F, kInfinity);
   AttentionFixture f({.heads = 4, .rows = 2, .window_keys = 20}, 126);
   f.sink.assign(4, 0.0F);
   f.sink[2] = sink;
-  const RowMatrix out = f.Run(cpu);
+  const RowMatrix out = f.Run(ops);
   for (int32_t c = 0; c < f.s.head_dim; ++c) {
     REQUIRE(out.Get(0, 2 * f.s.head_dim + c) == 0.0F);
     REQUIRE(out.Get(0, f.s.head_dim + c) != 0.0F);
@@ -109,27 +109,27 @@ TEST_CASE("a huge sink takes all the weight without overflow", "[ops][sparse_att
 }
 
 TEST_CASE("large scores do not overflow", "[ops][sparse_attention]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   AttentionFixture f({.heads = 4, .rows = 2, .window_keys = 20}, 127);
   for (int32_t c = 0; c < f.q.cols(); ++c) f.q.Set(0, c, f.q.Get(0, c) * 1e4F);
-  const RowMatrix out = f.Run(cpu);
+  const RowMatrix out = f.Run(ops);
   CHECK(f.CountWrong(out, 1e-2) == 0);
 }
 
 TEST_CASE("query rows of a block share one list", "[ops][sparse_attention]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   const int32_t shared = GENERATE(1, 2, 5);
   AttentionFixture f(
       {.heads = 8, .rows = 10, .rows_per_list = shared, .window_keys = 30, .extra_keys = 5}, 128);
-  const RowMatrix out = f.Run(cpu);
+  const RowMatrix out = f.Run(ops);
   CHECK(f.CountWrong(out, 5e-6) == 0);
   CHECK(out.PoisonIntactFrom(10));
 }
 
 TEST_CASE("a row's bits are the same in every batch and for every worker count",
           "[ops][sparse_attention]") {
-  CpuFixture one_worker(1);
-  CpuFixture four_workers(4);
+  OpFixture one_worker(1);
+  OpFixture four_workers(4);
   const KvFormat format = GENERATE(KvFormat::kF32, KvFormat::kFp8);
   for (const int32_t heads : {6, 8}) {
     const AttentionShape shape{.heads = heads,

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/ops/step_prepare/plan_records.h"
-#include "tests/kernels/support/cpu_fixture.h"
+#include "tests/kernels/support/op_fixture.h"
 #include "tests/kernels/support/slot_state.h"
 #include "tests/support/catch.h"
 
@@ -71,7 +71,7 @@ class Prepared {
     }
   }
 
-  void Run(CpuFixture& cpu, Plan plan) {
+  void Run(OpFixture& ops, Plan plan) {
     plan.header.num_new_slots = static_cast<int32_t>(plan.new_slots.size());
     plan.header.num_appends = static_cast<int32_t>(plan.appends.size());
     plan.header.num_sequences = static_cast<int32_t>(plan.sequences.size());
@@ -115,7 +115,7 @@ class Prepared {
     a.padded_rows = kPaddedRows;
     a.padded_sequences = kPaddedSequences;
     a.padded_logit_rows = kPaddedLogits;
-    cpu.device().kernels().step_prepare(cpu.stream(), a);
+    ops.device().kernels().step_prepare(ops.stream(), a);
   }
 
   void CheckRow(int32_t row, int32_t slot, int32_t position, int32_t token, int32_t sequence) {
@@ -184,13 +184,13 @@ class Prepared {
 };
 
 TEST_CASE("a prefill chunk takes its tokens and positions from the plan", "[ops][step_prepare]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   Prepared p;
   p.MapBlocks(2, 8);
   Plan plan;
   plan.sequences = {{2, 0, 20, 3, -1, 0, 0, 0}};
   for (int32_t i = 0; i < 20; ++i) plan.tokens.push_back(500 + i);
-  p.Run(cpu, plan);
+  p.Run(ops, plan);
   for (int32_t i = 0; i < 20; ++i) p.CheckRow(i, 2, 3 + i, 500 + i, 0);
   CHECK(p.live.rows == 20);
   CHECK(p.live.sequences == 1);
@@ -202,7 +202,7 @@ TEST_CASE("a prefill chunk takes its tokens and positions from the plan", "[ops]
 
 TEST_CASE("decode rows take position, anchor and drafts from the slot table",
           "[ops][step_prepare]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   Prepared p;
   p.MapBlocks(1, 8);
   p.slots.length[1] = 9;
@@ -210,7 +210,7 @@ TEST_CASE("decode rows take position, anchor and drafts from the slot table",
   p.slots.draft_tokens = {0, 0, 0, 7, 8, 9, 0, 0, 0, 0, 0, 0};
   Plan plan;
   plan.sequences = {{1, 0, 3, -12345, 2, 0, 3, 1}};  // the planned start is stale by contract
-  p.Run(cpu, plan);
+  p.Run(ops, plan);
   p.CheckRow(0, 1, 9, 42, 0);
   p.CheckRow(1, 1, 10, 7, 0);
   p.CheckRow(2, 1, 11, 8, 0);
@@ -221,7 +221,7 @@ TEST_CASE("decode rows take position, anchor and drafts from the slot table",
 }
 
 TEST_CASE("logit rows are the last rows of their sequences", "[ops][step_prepare]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   Prepared p;
   for (int32_t s = 0; s < 4; ++s) p.MapBlocks(s, 8);
   p.slots.length[3] = 5;
@@ -231,7 +231,7 @@ TEST_CASE("logit rows are the last rows of their sequences", "[ops][step_prepare
                     {2, 8, 6, 10, -1, 4, 1, 1},  // the last chunk of a prompt
                     {1, 14, 1, 0, 0, 5, 1, 0}};  // plain decoding
   plan.tokens.assign(24, 1);
-  p.Run(cpu, plan);
+  p.Run(ops, plan);
   CHECK(std::vector<int32_t>(p.logit_rows.begin(), p.logit_rows.begin() + 6) ==
         std::vector<int32_t>{4, 5, 6, 7, 13, 14});
   CHECK(p.live.rows == 15);
@@ -250,7 +250,7 @@ TEST_CASE("logit rows are the last rows of their sequences", "[ops][step_prepare
 
 TEST_CASE("a new slot forgets its former blocks and takes the plan's settings",
           "[ops][step_prepare]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   Prepared p;
   p.MapBlocks(1, 8);
   p.MapBlocks(2, 8);
@@ -267,7 +267,7 @@ TEST_CASE("a new slot forgets its former blocks and takes the plan's settings",
   plan.appends = {{kWindowGroup, 1, 0, 77}, {kWindowGroup, 1, 1, 78}, {kContextGroup, 1, 0, 33}};
   plan.sequences = {{1, 0, 3, 4, -1, 0, 1, 0}};
   plan.tokens = {5, 6, 7};
-  p.Run(cpu, plan);
+  p.Run(ops, plan);
   CHECK(p.slots.length[1] == 4);
   CHECK(p.slots.sampling[1].temperature == 0.75F);
   CHECK(p.slots.sampling[1].top_p == 0.9F);
@@ -292,7 +292,7 @@ SlotSampling Penalties(int32_t prompt_length) {
 }
 
 TEST_CASE("known tokens are counted once each, for any chunks", "[sampling][counts]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   // A sequence that was preempted after four output tokens: five prompt tokens, then those.
   const std::vector<int32_t> known = {7, 3, 7, 9, 2, 3, 5, 5, 11};
   for (const int32_t chunk : {1, 2, 4, 9}) {
@@ -310,7 +310,7 @@ TEST_CASE("known tokens are counted once each, for any chunks", "[sampling][coun
       plan.sequences = {{1, 0, rows, start, -1, 0, 0, 0}};
       plan.tokens.assign(known.begin() + start, known.begin() + start + rows);
       p.slots.length[1] = start;
-      p.Run(cpu, plan);
+      p.Run(ops, plan);
     }
     for (int32_t t = 0; t < 20; ++t) {
       INFO("token " << t);
@@ -325,7 +325,7 @@ TEST_CASE("known tokens are counted once each, for any chunks", "[sampling][coun
 
 TEST_CASE("neither decode rows nor rows that are committed already are counted",
           "[sampling][counts]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   Prepared p;
   p.MapBlocks(1, 8);
   p.MapBlocks(2, 8);
@@ -339,14 +339,14 @@ TEST_CASE("neither decode rows nor rows that are committed already are counted",
   Plan plan;
   plan.sequences = {{1, 0, 3, 0, 2, 0, 3, 1}, {2, 3, 4, 4, -1, 0, 0, 0}};
   plan.tokens = {0, 0, 0, 31, 32, 33, 34};  // positions 4 and 5 were run before
-  p.Run(cpu, plan);
+  p.Run(ops, plan);
   for (const int32_t t : {42, 7, 8, 9}) CHECK(p.slots.OutputCount(1, t) == 0);
   for (const int32_t t : {31, 32}) CHECK(p.slots.OutputCount(2, t) == 0);
   for (const int32_t t : {33, 34}) CHECK(p.slots.OutputCount(2, t) == 1);
 }
 
 TEST_CASE("a slot with bad words keeps its newest tokens by position", "[sampling][counts]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   Prepared p;
   p.MapBlocks(0, 8);
   p.MapBlocks(1, 8);
@@ -362,7 +362,7 @@ TEST_CASE("a slot with bad words keeps its newest tokens by position", "[samplin
   Plan plan;
   plan.new_slots = {{3, 0, 1, sampling}};
   plan.sequences = {{0, 0, 2, 0, 1, 0, 2, 0}, {1, 2, 3, 0, 2, 2, 3, 0}};
-  p.Run(cpu, plan);
+  p.Run(ops, plan);
   CHECK(p.slots.rules[3].bad_end[0] == 2);
   CHECK(p.slots.rules[3].bad_token[0] == 17);
   const auto recent = [&](int32_t slot, int32_t position) {
@@ -375,23 +375,23 @@ TEST_CASE("a slot with bad words keeps its newest tokens by position", "[samplin
 }
 
 TEST_CASE("an append can unmap a block that has left the window", "[ops][step_prepare]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   Prepared p;
   p.MapBlocks(0, 8);
   p.slots.length[0] = 20;
   Plan plan;
   plan.appends = {{kWindowGroup, 0, 0, -1}, {kWindowGroup, 0, 5, 55}};
   plan.sequences = {{0, 0, 1, 0, 0, 0, 1, 0}};
-  p.Run(cpu, plan);
+  p.Run(ops, plan);
   CHECK(p.slots.window_table[0] == -1);
   p.CheckRow(0, 0, 20, 0, 0);
   CHECK(p.rows.window_row[0] == 55 * kWindowBlock);
 }
 
 TEST_CASE("an empty plan leaves nothing but padding", "[ops][step_prepare]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   Prepared p;
-  p.Run(cpu, Plan{});
+  p.Run(ops, Plan{});
   CHECK(p.live.rows == 0);
   CHECK(p.live.sequences == 0);
   p.CheckPadding(0, 0, 0);

@@ -87,7 +87,7 @@ struct Counts {
 };
 
 Counts Sample(const OracleRules& rules, bool draft, uint64_t salt) {
-  CpuFixture cpu(2);
+  OpFixture ops(2);
   Counts counts;
   const std::vector<float> q = Proposal();
   const auto known = static_cast<int32_t>(kPrompt.size() + kOutput.size());
@@ -105,7 +105,7 @@ Counts Sample(const OracleRules& rules, bool draft, uint64_t salt) {
         f.AddDecode(s, known - 1, {Logits()[0]}, 0);
       }
     }
-    f.Run(cpu);
+    f.Run(ops);
     for (int32_t s = 0; s < kPerStep; ++s) {
       const std::vector<int32_t> tokens = f.Tokens(s);
       const auto first = static_cast<size_t>(tokens[0]);

@@ -51,7 +51,7 @@ std::vector<int32_t> OracleBlock(const OracleRules& rules, const std::vector<int
 
 TEST_CASE("each rule changes greedy blocks as defined and counts the drafts before a row",
           "[sampling][rules]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   TestRandom random(300);
   const std::vector<OracleRules> all = AllRules();
   for (size_t which = 0; which < all.size(); ++which) {
@@ -79,7 +79,7 @@ TEST_CASE("each rule changes greedy blocks as defined and counts the drafts befo
         SetRuledDraft(&f, 0, known, i, drafts[static_cast<size_t>(i)], {});
       }
       f.AddDecode(0, known - 1, rows, kDrafts);
-      f.Run(cpu);
+      f.Run(ops);
       const std::vector<int32_t> wanted = OracleBlock(all[which], prompt, output, drafts, rows);
       INFO("rules " << which << ", trial " << trial);
       REQUIRE(f.Tokens(0) == wanted);
@@ -100,7 +100,7 @@ TEST_CASE("each rule changes greedy blocks as defined and counts the drafts befo
 }
 
 TEST_CASE("a draft that a rule forbids is rejected at any temperature", "[sampling][rules]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   OracleRules masked;
   masked.bad_words = {{5}};
   OracleRules unfinished;
@@ -116,14 +116,14 @@ TEST_CASE("a draft that a rule forbids is rejected at any temperature", "[sampli
       sure[5] = 40.0F;
       sure[9] = 0.0F;
       f.AddDecode(0, 2, {sure, sure}, 1);
-      f.Run(cpu);
+      f.Run(ops);
       CHECK(f.Tokens(0) == std::vector<int32_t>{9});
     }
   }
 }
 
 TEST_CASE("stop tokens are free again at exactly min_tokens", "[sampling][rules]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   OracleRules rules;
   rules.temperature = 0.0;
   rules.stops = {4};
@@ -134,13 +134,13 @@ TEST_CASE("stop tokens are free again at exactly min_tokens", "[sampling][rules]
     row[6] = 1.0F;
     SetRules(&f, 0, rules, {1, 2, 3}, std::vector<int32_t>(static_cast<size_t>(emitted), 6));
     f.AddDecode(0, 2 + emitted, {row}, 0);
-    f.Run(cpu);
+    f.Run(ops);
     CHECK(f.Tokens(0) == std::vector<int32_t>{emitted < 3 ? 6 : 4});
   }
 }
 
 TEST_CASE("ties after the rules go to the lower token", "[sampling][rules]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   OracleRules rules;
   rules.temperature = 0.0;
   rules.bias = {{9, 1.0F}, {3, 1.0F}, {6, 1.0F}};
@@ -153,13 +153,13 @@ TEST_CASE("ties after the rules go to the lower token", "[sampling][rules]") {
   std::vector<float> tie(kVocab, 0.0F);
   tie[8] = tie[4] = tie[11] = 2.0F;
   f.AddDecode(1, 1, {tie}, 0);
-  f.Run(cpu);
+  f.Run(ops);
   CHECK(f.Tokens(0) == std::vector<int32_t>{3});
   CHECK(f.Tokens(1) == std::vector<int32_t>{4});
 }
 
 TEST_CASE("extreme penalties still leave a token to draw", "[sampling][rules]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   OracleRules rules;
   rules.repetition = 1e-38;
   VerifyFixture f(1, 1, kVocab);
@@ -167,7 +167,7 @@ TEST_CASE("extreme penalties still leave a token to draw", "[sampling][rules]") 
   std::vector<float> row(kVocab, -1.0F);
   row[7] = 5.0F;
   f.AddDecode(0, 1, {row}, 0);
-  f.Run(cpu);
+  f.Run(ops);
   CHECK(f.Tokens(0) == std::vector<int32_t>{7});
 }
 
@@ -191,7 +191,7 @@ void CheckRecord(const LogprobRecord& record, const std::vector<float>& logits, 
 
 TEST_CASE("log-probabilities are those of the raw logits for every emitted token",
           "[sampling][logprobs]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   TestRandom random(310);
   OracleRules rules = AllRules()[7];
   for (const double temperature : {0.0, 0.7}) {
@@ -212,7 +212,7 @@ TEST_CASE("log-probabilities are those of the raw logits for every emitted token
       f.slots.sampling[0].logprobs = top;
       f.AddDecode(0, 2, rows, kDrafts);
       f.AddDecode(1, 2, rows, kDrafts);
-      f.Run(cpu);
+      f.Run(ops);
       const std::vector<int32_t> tokens = f.Tokens(0);
       CHECK(tokens == f.Tokens(1));
       for (size_t i = 0; i < tokens.size(); ++i) {
@@ -225,20 +225,20 @@ TEST_CASE("log-probabilities are those of the raw logits for every emitted token
 }
 
 TEST_CASE("a nearly certain token has a log-probability below zero", "[sampling][logprobs]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   VerifyFixture f(1, 1, kVocab);
   f.slots.sampling[0].logprobs = 0;
   std::vector<float> sure(kVocab, 0.0F);
   sure[5] = 40.0F;
   f.AddDecode(0, 2, {sure}, 0);
-  f.Run(cpu);
+  f.Run(ops);
   CHECK(f.logprobs[0].logprob < 0.0F);
   CHECK(f.logprobs[0].logprob > -1e-15F);
 }
 
 TEST_CASE("scored prompt rows name the token behind them and only the last chunk emits",
           "[sampling][logprobs]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   TestRandom random(320);
   std::vector<std::vector<float>> rows;
   for (int32_t i = 0; i < 4; ++i) rows.push_back(RandomFloats(random, kVocab, -3.0F, 3.0F));
@@ -247,7 +247,7 @@ TEST_CASE("scored prompt rows name the token behind them and only the last chunk
   for (SlotSampling& s : f.slots.sampling) s.prompt_logprobs = 3;
   f.AddScoredPrefill(0, 16, {1, 2, 3, 4}, rows, 6);
   f.AddScoredPrefill(1, 16, {1, 2, 3, 4}, rows, -1);
-  f.Run(cpu);
+  f.Run(ops);
   CHECK(f.results[0].num_tokens == 0);
   CHECK(f.slots.length == std::vector<int32_t>{20, 20});
   CHECK(f.slots.last_token[0] == 8);

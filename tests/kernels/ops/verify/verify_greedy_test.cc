@@ -12,7 +12,7 @@ namespace {
 constexpr int32_t kVocab = 11;
 
 TEST_CASE("greedy verification accepts drafts up to the first mismatch", "[ops][verify]") {
-  CpuFixture cpu(2);
+  OpFixture ops(2);
   for (int32_t matching = 0; matching <= 4; ++matching) {
     VerifyFixture f(1, 4, kVocab);
     std::vector<std::vector<float>> rows;
@@ -23,7 +23,7 @@ TEST_CASE("greedy verification accepts drafts up to the first mismatch", "[ops][
       if (i < 4) f.SetDraft(0, i, i < matching ? i + 3 : 1, {});
     }
     f.AddDecode(0, 20, rows, 4);
-    f.Run(cpu);
+    f.Run(ops);
     INFO("matching " << matching);
     CHECK(f.Tokens(0) == wanted);
     CHECK(f.results[0].accepted == matching);
@@ -35,36 +35,36 @@ TEST_CASE("greedy verification accepts drafts up to the first mismatch", "[ops][
 }
 
 TEST_CASE("a match after a mismatch is not accepted", "[ops][verify]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   VerifyFixture f(1, 3, kVocab);
   f.SetDraft(0, 0, 1, {});
   f.SetDraft(0, 1, 4, {});  // would match row 1
   f.SetDraft(0, 2, 5, {});
   f.AddDecode(0, 5, {Favor(kVocab, 3), Favor(kVocab, 4), Favor(kVocab, 5), Favor(kVocab, 6)}, 3);
-  f.Run(cpu);
+  f.Run(ops);
   CHECK(f.Tokens(0) == std::vector<int32_t>{3});
   CHECK(f.slots.length[0] == 6);
 }
 
 TEST_CASE("a row past the verified drafts ignores what the draft table holds", "[ops][verify]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   VerifyFixture f(1, 3, kVocab);
   f.SetDraft(0, 0, 3, {});
   f.SetDraft(0, 1, 4, {});  // not under verification this step
   f.AddDecode(0, 5, {Favor(kVocab, 3), Favor(kVocab, 4)}, 1);
-  f.Run(cpu);
+  f.Run(ops);
   CHECK(f.Tokens(0) == std::vector<int32_t>{3, 4});
   CHECK(f.results[0].accepted == 1);
   CHECK(f.results[0].drafted == 1);
 }
 
 TEST_CASE("greedy ties go to the lower token", "[ops][verify]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   VerifyFixture f(1, 1, kVocab);
   std::vector<float> tie = Favor(kVocab, 7);
   tie[4] = 2.0F;
   f.AddDecode(0, 5, {tie}, 0);
-  f.Run(cpu);
+  f.Run(ops);
   CHECK(f.Tokens(0) == std::vector<int32_t>{4});
 }
 
@@ -72,13 +72,13 @@ TEST_CASE("a row that is not finite emits nothing and says so, beside a sound on
           "[ops][verify]") {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    CpuFixture cpu(1);
+    OpFixture ops(1);
     VerifyFixture f(2, 1, kVocab);
     std::vector<float> broken = Favor(kVocab, 6);
     broken[9] = bad;
     f.AddDecode(0, 5, {broken}, 0);
     f.AddDecode(1, 5, {Favor(kVocab, 6)}, 0);
-    f.Run(cpu);
+    f.Run(ops);
     CHECK(f.results[0].not_finite == 1);
     CHECK(f.results[0].num_tokens == 0);
     CHECK(f.results[1].not_finite == 0);
@@ -87,11 +87,11 @@ TEST_CASE("a row that is not finite emits nothing and says so, beside a sound on
 }
 
 TEST_CASE("a chunk that is not the last advances the slot and emits nothing", "[ops][verify]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   VerifyFixture f(1, 2, kVocab);
   f.slots.last_token[0] = 8;
   f.AddPrefill(0, 32, 16, {});
-  f.Run(cpu);
+  f.Run(ops);
   CHECK(f.results[0].num_tokens == 0);
   CHECK(f.results[0].slot == 0);
   CHECK(f.slots.length[0] == 48);
@@ -99,11 +99,11 @@ TEST_CASE("a chunk that is not the last advances the slot and emits nothing", "[
 }
 
 TEST_CASE("the last chunk of a prompt emits one token without drafts", "[ops][verify]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   VerifyFixture f(1, 2, kVocab);
   f.SetDraft(0, 0, 5, {});  // left over from the slot's former owner
   f.AddPrefill(0, 32, 16, {Favor(kVocab, 5)});
-  f.Run(cpu);
+  f.Run(ops);
   CHECK(f.Tokens(0) == std::vector<int32_t>{5});
   CHECK(f.results[0].accepted == 0);
   CHECK(f.results[0].drafted == 0);
@@ -113,12 +113,12 @@ TEST_CASE("the last chunk of a prompt emits one token without drafts", "[ops][ve
 
 TEST_CASE("padding records name no slot and slots outside the step keep their state",
           "[ops][verify]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   VerifyFixture f(4, 1, kVocab);
   f.slots.length = {1, 2, 3, 4};
   f.slots.last_token = {5, 6, 7, 8};
   f.AddDecode(2, 3, {Favor(kVocab, 9)}, 0);
-  f.Run(cpu);
+  f.Run(ops);
   CHECK(f.results[0].slot == 2);
   for (size_t i = 1; i < f.results.size(); ++i) {
     CHECK(f.results[i].slot == -1);

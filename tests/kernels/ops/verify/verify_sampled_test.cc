@@ -3,22 +3,23 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/cpu/vector_ops.h"
-#include "kernels/ops/verify/sampling_math.h"
 #include "kernels/ops/verify/verify.h"
+#include "tests/kernels/support/sampled_blocks.h"
+#include "tests/kernels/support/test_random.h"
 #include "tests/kernels/support/verify_fixture.h"
 #include "tests/support/catch.h"
 
 namespace firesteel {
 namespace {
 
-constexpr int32_t kVocab = 8;
-constexpr int32_t kDrafts = 2;
-constexpr int32_t kPerStep = 1000;
-constexpr int32_t kSteps = 20;
-constexpr float kTemperature = 0.8F;
-
-size_t N(int64_t i) { return static_cast<size_t>(i); }
+using sampled_blocks::Counts;
+using sampled_blocks::kDrafts;
+using sampled_blocks::kTemperature;
+using sampled_blocks::kVocab;
+using sampled_blocks::Logits;
+using sampled_blocks::N;
+using sampled_blocks::Proposals;
+using sampled_blocks::Sample;
 
 std::vector<double> Softmax(const std::vector<float>& logits, double temperature) {
   std::vector<double> p;
@@ -44,49 +45,6 @@ std::vector<double> Nucleus(std::vector<double> p, double top_p) {
   return kept;
 }
 
-struct Counts {
-  std::vector<int> token[kDrafts + 1] = {std::vector<int>(kVocab, 0), std::vector<int>(kVocab, 0),
-                                         std::vector<int>(kVocab, 0)};
-  int accepted_first = 0;
-  int steps = 0;
-};
-
-// Many one-shot sequences with their own seeds: drafts are drawn from q, then verified against the
-// logits.
-Counts Sample(const std::vector<std::vector<float>>& logits,
-              const std::vector<std::vector<float>>& q, float top_p, bool draft) {
-  CpuFixture cpu(2);
-  Counts counts;
-  for (int32_t step = 0; step < kSteps; ++step) {
-    VerifyFixture f(kPerStep, kDrafts, kVocab);
-    for (int32_t s = 0; s < kPerStep; ++s) {
-      const uint64_t seed = static_cast<uint64_t>(step * kPerStep + s) * 7919;
-      const int32_t start = 10 + s % 50;
-      f.slots.sampling[N(s)].seed = seed;
-      f.slots.sampling[N(s)].temperature = kTemperature;
-      f.slots.sampling[N(s)].top_p = top_p;
-      for (int32_t k = 0; draft && k < kDrafts; ++k) {
-        f.SetDraft(s, k,
-                   DrawIndex(q[N(k)].data(), kVocab, seed, start + k + 1, DrawPurpose::kDraft),
-                   q[N(k)]);
-      }
-      if (draft) {
-        f.AddDecode(s, start, logits, kDrafts);
-      } else {
-        f.AddDecode(s, start, {logits[0]}, 0);
-      }
-    }
-    f.Run(cpu);
-    for (int32_t s = 0; s < kPerStep; ++s) {
-      const std::vector<int32_t> tokens = f.Tokens(s);
-      for (size_t i = 0; i < tokens.size(); ++i) ++counts.token[i][N(tokens[i])];
-      counts.accepted_first += f.results[N(s)].accepted > 0 ? 1 : 0;
-      ++counts.steps;
-    }
-  }
-  return counts;
-}
-
 // Pearson's statistic over the tokens that can occur; a token that cannot occur must not.
 double ChiSquare(const std::vector<int>& counts, const std::vector<double>& p) {
   const double total = std::accumulate(counts.begin(), counts.end(), 0);
@@ -104,23 +62,6 @@ double ChiSquare(const std::vector<int>& counts, const std::vector<double>& p) {
 
 // 7 degrees of freedom: exceeded with probability 1e-4.
 constexpr double kCritical = 29.9;
-
-const std::vector<std::vector<float>>& Logits() {
-  static const std::vector<std::vector<float>> kLogits = {
-      {0.5F, -1.0F, 1.2F, 0.0F, 0.3F, -0.4F, 0.9F, -2.0F},
-      {-0.5F, 1.0F, 0.2F, 0.7F, -1.3F, 0.4F, 0.0F, 0.6F},
-      {1.5F, 0.0F, -0.2F, 0.1F, 0.3F, -0.7F, 0.8F, 0.2F}};
-  return kLogits;
-}
-
-// Quite different from the targets; token 6 is never proposed in the first place although the
-// target likes it.
-const std::vector<std::vector<float>>& Proposals() {
-  static const std::vector<std::vector<float>> kProposals = {
-      {0.05F, 0.3F, 0.1F, 0.2F, 0.1F, 0.15F, 0.0F, 0.1F},
-      {0.2F, 0.05F, 0.25F, 0.05F, 0.3F, 0.05F, 0.05F, 0.05F}};
-  return kProposals;
-}
 
 TEST_CASE("emitted tokens follow the target exactly when drafts come from q", "[ops][verify]") {
   const Counts counts = Sample(Logits(), Proposals(), 1.0F, true);
@@ -158,7 +99,7 @@ TEST_CASE("top-p is applied to the target and renormalised, with and without dra
 }
 
 TEST_CASE("a tiny top-p is greedy and its ties go to the lower token", "[ops][verify]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   std::vector<float> tie(kVocab, 0.0F);
   tie[3] = tie[6] = 1.0F;
   VerifyFixture f(50, 1, kVocab);
@@ -168,29 +109,12 @@ TEST_CASE("a tiny top-p is greedy and its ties go to the lower token", "[ops][ve
     f.slots.sampling[N(s)].top_p = 1e-6F;
     f.AddDecode(s, 5, {tie}, 0);
   }
-  f.Run(cpu);
+  f.Run(ops);
   for (int32_t s = 0; s < 50; ++s) CHECK(f.Tokens(s) == std::vector<int32_t>{3});
 }
 
-TEST_CASE("drafts from the target's own distribution are always accepted", "[ops][verify]") {
-  CpuFixture cpu(2);
-  // Rounded exactly as the kernel does it, so that p == q bit for bit.
-  std::vector<std::vector<float>> q;
-  for (int32_t i = 0; i < kDrafts; ++i) {
-    std::vector<float> p(kVocab);
-    ScaleRow(Logits()[N(i)].data(), 1.0F / kTemperature, nullptr, kVocab, p.data());
-    const float sum = ExpShifted(p.data(), kVocab, p[N(ArgMax(p.data(), kVocab))]);
-    ScaleRow(p.data(), 1.0F / sum, nullptr, kVocab, p.data());
-    q.push_back(p);
-  }
-  const Counts counts = Sample(Logits(), q, 1.0F, true);
-  CHECK(counts.accepted_first == counts.steps);
-  CHECK(std::accumulate(counts.token[kDrafts].begin(), counts.token[kDrafts].end(), 0) ==
-        counts.steps);
-}
-
 TEST_CASE("a draft that the target excludes is never accepted", "[ops][verify]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   VerifyFixture f(200, 1, kVocab);
   std::vector<float> sure(kVocab, -200.0F);
   sure[2] = 0.0F;
@@ -200,12 +124,12 @@ TEST_CASE("a draft that the target excludes is never accepted", "[ops][verify]")
     f.SetDraft(s, 0, 5, std::vector<float>(kVocab, 0.125F));
     f.AddDecode(s, 5, {sure, sure}, 1);
   }
-  f.Run(cpu);
+  f.Run(ops);
   for (int32_t s = 0; s < 200; ++s) CHECK(f.Tokens(s) == std::vector<int32_t>{2});
 }
 
 TEST_CASE("a sampled sequence emits the same in any slot and any batch", "[ops][verify]") {
-  CpuFixture cpu(3);
+  OpFixture ops(3);
   TestRandom random(130);
   constexpr int32_t kCount = 12;
   const auto add = [&](VerifyFixture& f, int32_t slot, int32_t which) {
@@ -219,21 +143,21 @@ TEST_CASE("a sampled sequence emits the same in any slot and any batch", "[ops][
   };
   VerifyFixture together(kCount, kDrafts, kVocab);
   for (int32_t i = 0; i < kCount; ++i) add(together, i, i);
-  together.Run(cpu);
+  together.Run(ops);
   VerifyFixture shuffled(kCount, kDrafts, kVocab);
   for (int32_t i = 0; i < kCount; ++i) add(shuffled, (i * 5 + 2) % kCount, (i * 7) % kCount);
-  shuffled.Run(cpu);
+  shuffled.Run(ops);
   for (int32_t i = 0; i < kCount; ++i) {
     CHECK(shuffled.Tokens(i) == together.Tokens((i * 7) % kCount));
     VerifyFixture alone(kCount, kDrafts, kVocab);
     add(alone, random.Below(kCount), i);
-    alone.Run(cpu);
+    alone.Run(ops);
     CHECK(alone.Tokens(0) == together.Tokens(i));
   }
 }
 
 TEST_CASE("greedy and sampled sequences share a step", "[ops][verify]") {
-  CpuFixture cpu(1);
+  OpFixture ops(1);
   VerifyFixture f(2, kDrafts, kVocab);
   f.slots.sampling[1].temperature = 0.5F;
   f.SetDraft(0, 0, 2, {});
@@ -242,7 +166,7 @@ TEST_CASE("greedy and sampled sequences share a step", "[ops][verify]") {
   f.SetDraft(1, 1, 1, Proposals()[1]);
   f.AddDecode(0, 5, Logits(), kDrafts);
   f.AddDecode(1, 5, Logits(), kDrafts);
-  f.Run(cpu);
+  f.Run(ops);
   CHECK(f.Tokens(0) == std::vector<int32_t>{2, 1});
   CHECK(f.results[1].num_tokens == f.results[1].accepted + 1);
 }

@@ -1,16 +1,16 @@
-// The CPU device under test: a few workers and their stream.
+// The device whose operations are under test. Tests pass ordinary memory to them: see support/test_device.h.
 #pragma once
 
 #include <memory>
 
 #include "kernels/core/device.h"
-#include "kernels/cpu/cpu_device.h"
+#include "tests/kernels/support/test_device.h"
 
 namespace firesteel {
 
-class CpuFixture {
+class OpFixture {
  public:
-  explicit CpuFixture(int threads = 2) : device_(CreateCpuDevice(threads)) {}
+  explicit OpFixture(int threads = 2) : device_(OpenTestDevice(threads)) {}
   Device& device() { return *device_; }
   Stream& stream() { return device_->stream(); }
 

@@ -1,0 +1,7 @@
+#include "tests/support/test_environment.h"
+
+namespace firesteel {
+
+DeviceKind TestDeviceKind() { return DeviceKind::kCpu; }
+
+}  // namespace firesteel
