@@ -24,11 +24,11 @@ EngineService::EngineService(GrpcModel model, OutputThread* output)
 grpc::ServerWriteReactor<v1::GenerateResponse>* EngineService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
   auto* reactor = new GenerateReactor(context, output_, &active_);  // deletes itself
-  Result<GenerationCall> call = ParseGenerate(*request, model_);
-  if (call.ok()) {
-    reactor->Start(std::move(call).value());
+  Result<GrpcGeneration> generation = ParseGenerate(*request, model_);
+  if (generation.ok()) {
+    reactor->Start(std::move(generation).value());
   } else {
-    reactor->Refuse(call.status());
+    reactor->Refuse(generation.status());
   }
   return reactor;
 }

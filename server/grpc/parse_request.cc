@@ -1,8 +1,10 @@
 #include "server/grpc/parse_request.h"
 
-#include <cmath>
+#include <algorithm>
 #include <utility>
 #include <vector>
+
+#include "server/grpc/parse_sampling.h"
 
 namespace firesteel {
 
@@ -34,44 +36,13 @@ Result<Ids> ReadPrompt(const v1::GenerateRequest& request, const GrpcModel& mode
   return model.chat_template->Render(messages, ChatOptions{});
 }
 
-Status CheckRange(const char* name, double value, double low, double high) {
-  if (std::isfinite(value) && value >= low && value <= high) return Status::Ok();
-  return InvalidArgument(std::string(name) + " is " + std::to_string(value) + ", needs " +
-                         std::to_string(low) + " to " + std::to_string(high));
-}
-
-Status ReadStop(const v1::SamplingOptions& options, std::vector<std::string>* stop) {
-  if (options.stop().size() > static_cast<int>(kMaxStopStrings)) {
-    return InvalidArgument("sampling.stop has " + std::to_string(options.stop().size()) +
-                           " strings, needs at most " + std::to_string(kMaxStopStrings));
-  }
-  for (const std::string& text : options.stop()) {
-    if (text.empty() || text.size() > kMaxStopBytes) {
-      return InvalidArgument("sampling.stop has a string of " + std::to_string(text.size()) +
-                             " bytes, needs 1 to " + std::to_string(kMaxStopBytes));
-    }
-    stop->push_back(text);
-  }
-  return Status::Ok();
-}
-
-Status ReadSampling(const v1::SamplingOptions& options, GenerationCall* call) {
-  SamplingParams& sampling = call->sampling;
-  if (options.has_temperature()) sampling.temperature = options.temperature();
-  if (options.has_top_p()) sampling.top_p = options.top_p();
-  FIRESTEEL_RETURN_IF_ERROR(
-      CheckRange("sampling.temperature", sampling.temperature, 0.0, kLargestTemperature));
-  // As float, like the value: 1e-6 itself is allowed.
-  FIRESTEEL_RETURN_IF_ERROR(
-      CheckRange("sampling.top_p", sampling.top_p, static_cast<float>(kSmallestTopP), 1.0));
-  if (options.has_max_tokens() && options.max_tokens() < 1) {
-    return InvalidArgument("sampling.max_tokens is " + std::to_string(options.max_tokens()) +
-                           ", needs at least 1");
-  }
-  sampling.max_tokens = options.has_max_tokens() ? options.max_tokens() : 0;
-  sampling.seed = options.has_seed() ? options.seed() : DrawSeed();
-  sampling.ignore_eos = options.ignore_eos();
-  return ReadStop(options, &call->stop);
+Result<int32_t> ReadChoices(const v1::SamplingOptions& options, const ModelInfo& info) {
+  const int32_t n = options.has_n() ? options.n() : 1;
+  const int32_t most =
+      info.max_live_requests > 0 ? std::min(kMaxChoices, info.max_live_requests) : kMaxChoices;
+  if (n >= 1 && n <= most) return n;
+  return InvalidArgument("sampling.n is " + std::to_string(n) + ", needs 1 to " +
+                         std::to_string(most));
 }
 
 const char* PromptName(const v1::GenerateRequest& request) {
@@ -91,17 +62,29 @@ Status CheckTokenIds(const std::string& name, const google::protobuf::RepeatedFi
   return Status::Ok();
 }
 
-Result<GenerationCall> ParseGenerate(const v1::GenerateRequest& request, const GrpcModel& model) {
+Result<GrpcGeneration> ParseGenerate(const v1::GenerateRequest& request, const GrpcModel& model) {
   if (!request.model().empty() && request.model() != model.name) {
     return NotFound("the model '" + request.model() + "' does not exist, this server has '" +
                     model.name + "'");
   }
+  const v1::SamplingOptions& options = request.sampling();
   GenerationCall call;
-  FIRESTEEL_RETURN_IF_ERROR(ReadSampling(request.sampling(), &call));
+  FIRESTEEL_RETURN_IF_ERROR(ReadSampling(options, *model.tokenizer, model.info->vocab_size, &call));
+  FIRESTEEL_ASSIGN_OR_RETURN(const int32_t choices, ReadChoices(options, *model.info));
   FIRESTEEL_ASSIGN_OR_RETURN(call.prompt_ids, ReadPrompt(request, model));
+  GrpcGeneration generation;
+  generation.drop_output = options.has_max_tokens() && options.max_tokens() == 0;
+  if (generation.drop_output) call.sampling.max_tokens = 1;
   FIRESTEEL_RETURN_IF_ERROR(LimitToModel(PromptName(request), model.info->max_model_len, &call));
+  const Status room = CheckMinTokens(call.sampling);
+  if (!room.ok()) return InvalidArgument("sampling." + room.message());
   FIRESTEEL_RETURN_IF_ERROR(call.sampling.Validate());
-  return call;
+  if (options.echo()) generation.echo = model.tokenizer->Decode(call.prompt_ids, true);
+  generation.calls = MakeChoices(std::move(call), choices);
+  for (size_t i = 1; i < generation.calls.size(); ++i) {
+    generation.calls[i].sampling.prompt_logprobs = -1;  // theirs would be those of choice 0
+  }
+  return generation;
 }
 
 }  // namespace firesteel

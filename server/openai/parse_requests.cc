@@ -11,8 +11,6 @@ namespace {
 
 constexpr int32_t kDefaultCompletionTokens = 16;
 constexpr size_t kMaxPrompts = 1024;
-constexpr int64_t kMaxChoices = 128;  // of one prompt
-constexpr int64_t kMostLogprobs = 20;
 
 void ReadModel(FieldReader* reader, const ParseContext& context, std::optional<ApiError>* error) {
   std::string model = context.model_name;
@@ -218,10 +216,8 @@ ParsedRequest Complete(FieldReader* reader, const ParseContext& context, const s
       return *error;
     const Status valid = call.sampling.Validate();
     if (!valid.ok()) return EngineError(valid);
-    // The choices of one prompt differ by their seeds.
-    for (int32_t choice = 0; choice < request.choices_per_prompt; ++choice) {
-      request.calls.push_back(call);
-      ++call.sampling.seed;
+    for (GenerationCall& choice : MakeChoices(std::move(call), request.choices_per_prompt)) {
+      request.calls.push_back(std::move(choice));
     }
   }
   return request;

@@ -1,20 +1,15 @@
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "server/openai/generation_request.h"
+#include "server/stream/bad_words.h"
 
 namespace firesteel {
 
 using Json = nlohmann::json;
 
 namespace {
-
-constexpr double kLargestPenalty = 2.0;
-constexpr double kSmallestRepetitionPenalty = 1e-3;
-constexpr double kLargestRepetitionPenalty = 1e3;
-constexpr double kLargestBias = 100.0;
 
 void ReadStop(FieldReader* reader, std::vector<std::string>* stop) {
   const Json* value = reader->Find("stop");
@@ -78,26 +73,6 @@ void ReadLogitBias(FieldReader* reader, int32_t vocab_size, std::map<int32_t, fl
   *out = std::move(only.logit_bias);
 }
 
-// A word may begin a text or follow a space, and most tokenizers spell these differently: both are forbidden.
-void AddBadWord(FieldReader* reader, const Tokenizer& tokenizer, std::string_view word,
-                std::vector<std::vector<int32_t>>* out) {
-  const size_t start = word.find_first_not_of(' ');
-  if (start == std::string_view::npos) {
-    return reader->Fail("bad_words", "a string of bad_words is empty, needs more than spaces");
-  }
-  const std::string bare(word.substr(start));
-  const Result<std::vector<int32_t>> plain = tokenizer.EncodePlain(bare);
-  const Result<std::vector<int32_t>> spaced = tokenizer.EncodePlain(" " + bare);
-  for (const auto* ids : {&plain, &spaced}) {
-    if (!ids->ok()) return reader->Fail("bad_words", "bad_words: " + ids->status().message());
-  }
-  out->push_back(*plain);
-  // One that ends like the other is forbidden by it.
-  const bool covered = spaced->size() >= plain->size() &&
-                       std::equal(plain->rbegin(), plain->rend(), spaced->rbegin());
-  if (!covered) out->push_back(*spaced);
-}
-
 void ReadBadWords(FieldReader* reader, const Tokenizer& tokenizer,
                   std::vector<std::vector<int32_t>>* out) {
   const Json* value = reader->Find("bad_words");
@@ -106,8 +81,8 @@ void ReadBadWords(FieldReader* reader, const Tokenizer& tokenizer,
   SamplingParams only;
   for (const Json& item : *value) {
     if (!item.is_string()) return reader->FailValue("bad_words", item, "a list of strings");
-    AddBadWord(reader, tokenizer, item.get_ref<const std::string&>(), &only.bad_words);
-    if (!reader->ok()) return;
+    const Status added = AddBadWord(tokenizer, item.get_ref<const std::string&>(), &only.bad_words);
+    if (!added.ok()) return reader->Fail("bad_words", "bad_words: " + added.message());
   }
   CheckEngineLimits(reader, "bad_words", only);
   *out = std::move(only.bad_words);
@@ -154,12 +129,9 @@ std::optional<ApiError> FitToModel(const std::string& param, int32_t max_model_l
   const bool too_long = static_cast<int64_t>(call->prompt_ids.size()) >= max_model_len;
   const Status status = LimitToModel(param, max_model_len, call);
   if (status.ok()) {
-    const SamplingParams& sampling = call->sampling;
-    if (sampling.min_tokens <= sampling.max_tokens) return std::nullopt;
-    return FieldError("min_tokens", "min_tokens is " + std::to_string(sampling.min_tokens) +
-                                        ", needs at most the " +
-                                        std::to_string(sampling.max_tokens) +
-                                        " tokens that max_tokens and the model's length allow");
+    const Status room = CheckMinTokens(call->sampling);
+    if (room.ok()) return std::nullopt;
+    return FieldError("min_tokens", room.message());
   }
   ApiError error = FieldError(param, status.message());
   if (too_long) error.code = "context_length_exceeded";

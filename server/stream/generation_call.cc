@@ -24,4 +24,17 @@ Status LimitToModel(const std::string& name, int32_t max_model_len, GenerationCa
   return Status::Ok();
 }
 
+Status CheckMinTokens(const SamplingParams& sampling) {
+  if (sampling.min_tokens <= sampling.max_tokens) return Status::Ok();
+  return InvalidArgument("min_tokens is " + std::to_string(sampling.min_tokens) +
+                         ", needs at most the " + std::to_string(sampling.max_tokens) +
+                         " tokens that max_tokens and the model's length allow");
+}
+
+std::vector<GenerationCall> MakeChoices(GenerationCall call, int32_t count) {
+  std::vector<GenerationCall> choices(static_cast<size_t>(count), call);
+  for (GenerationCall& choice : choices) choice.sampling.seed = call.sampling.seed++;
+  return choices;
+}
+
 }  // namespace firesteel

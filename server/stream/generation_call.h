@@ -15,6 +15,12 @@ inline constexpr size_t kMaxStopStrings = 16;
 inline constexpr size_t kMaxStopBytes = 1024;  // of one stop string
 inline constexpr double kSmallestTopP = 1e-6;  // 0 would keep no token
 inline constexpr double kLargestTemperature = 2.0;
+inline constexpr double kLargestPenalty = 2.0;  // presence and frequency; the smallest is -2
+inline constexpr double kSmallestRepetitionPenalty = 1e-3;
+inline constexpr double kLargestRepetitionPenalty = 1e3;
+inline constexpr double kLargestBias = 100.0;  // the smallest is -100
+inline constexpr int32_t kMostLogprobs = 20;   // alternatives of one token
+inline constexpr int32_t kMaxChoices = 128;    // of one prompt
 
 struct GenerationCall {
   std::vector<int32_t> prompt_ids;
@@ -28,5 +34,11 @@ uint64_t DrawSeed();
 // Limits max_tokens, where 0 means as many as possible, to what the model's length leaves behind the prompt.
 // InvalidArgument, about the field `name`, when the prompt is empty or that is nothing.
 Status LimitToModel(const std::string& name, int32_t max_model_len, GenerationCall* call);
+
+// InvalidArgument, which begins with "min_tokens", when the limit that LimitToModel settled is below it.
+Status CheckMinTokens(const SamplingParams& sampling);
+
+// `count` calls for one prompt, which differ by their seeds: choice i has seed + i.
+std::vector<GenerationCall> MakeChoices(GenerationCall call, int32_t count);
 
 }  // namespace firesteel

@@ -67,6 +67,14 @@ def joined(responses):
     return text, ids, rounds, finish
 
 
+def by_choice(responses):
+    """The messages of each choice, in the order of the choices."""
+    messages = {}
+    for response in responses:
+        messages.setdefault(response.index, []).append(response)
+    return [messages[index] for index in sorted(messages)]
+
+
 class GrpcTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -122,6 +130,52 @@ class GrpcTest(unittest.TestCase):
         _, _, body = self.server.post("/v1/chat/completions", {"messages": messages, **options})
         self.assertEqual(text, body["choices"][0]["message"]["content"])
 
+    def test_every_sampling_option_gives_the_text_that_http_gives(self):
+        plain = {"temperature": 0.9, "seed": 11, "max_tokens": 24}
+        ids = self.client.call("Tokenize", text=QUESTION).ids
+        options = ({"top_k": 3}, {"min_p": 0.3}, {"presence_penalty": 1.5}, {"frequency_penalty": 1.5},
+                   {"repetition_penalty": 1.8}, {"logit_bias": {ids[0]: 9.5}}, {"bad_words": ["apples", "Tom", "the"]},
+                   {"min_tokens": 20}, {"ignore_eos": True})
+        for option in ({}, *options):
+            with self.subTest(option=option):
+                text, _, _, _ = joined(self.client.generate(text=QUESTION, sampling={**plain, **option}))
+                _, _, body = self.server.post("/v1/completions", {"prompt": QUESTION, **plain, **option})
+                self.assertEqual(text, body["choices"][0]["text"])
+
+    def test_choices_interleave_and_are_those_of_http(self):
+        options = {"temperature": 1, "seed": 3, "max_tokens": 16, "n": 3, "echo": True}
+        choices = by_choice(self.client.generate(text=QUESTION, sampling=options))
+        _, _, body = self.server.post("/v1/completions", {"prompt": QUESTION, **options})
+        self.assertEqual([joined(choice)[0] for choice in choices], [choice["text"] for choice in body["choices"]])
+        self.assertTrue(all(choice["text"].startswith(QUESTION) for choice in body["choices"]))
+        used = sum(joined(choice)[3].usage.completion_tokens for choice in choices)
+        self.assertEqual(used, body["usage"]["completion_tokens"])
+
+    def test_log_probabilities_are_those_of_http(self):
+        options = {"temperature": 0, "max_tokens": 12, "logprobs": 4, "prompt_logprobs": 2}
+        responses = list(self.client.generate(text=QUESTION, sampling=options))
+        entries = [entry for response in responses for entry in response.logprobs]
+        prompt = [entry for response in responses for entry in response.prompt_logprobs]
+        _, ids, _, _ = joined(responses)
+        self.assertEqual([entry.token_id for entry in entries], ids)
+        self.assertTrue(all(entry.rank == 1 and len(entry.top) == 4 for entry in entries))
+        _, _, body = self.server.post("/v1/completions", {"prompt": QUESTION, **options})
+        choice = body["choices"][0]
+        for entry, needed in zip(entries, choice["logprobs"]["token_logprobs"], strict=True):
+            self.assertAlmostEqual(entry.logprob, needed, places=6)
+        for entry, needed in zip(prompt, choice["prompt_logprobs"][1:], strict=True):
+            self.assertAlmostEqual(entry.logprob, needed[str(entry.token_id)]["logprob"], places=5)
+            self.assertEqual(entry.rank, needed[str(entry.token_id)]["rank"])
+            self.assertTrue(all(str(top.token_id) in needed for top in entry.top))
+
+    def test_a_prompt_can_be_scored_without_output(self):
+        ids = self.client.call("Tokenize", text=QUESTION).ids
+        responses = list(self.client.generate(tokens={"ids": ids}, sampling={"max_tokens": 0, "prompt_logprobs": 0}))
+        scored = [entry.token_id for response in responses for entry in response.prompt_logprobs]
+        self.assertEqual(scored, list(ids)[1:])
+        text, output, _, finish = joined(responses)
+        self.assertEqual((text, output, finish.usage.completion_tokens), ("", [], 0))
+
     def test_a_stop_string_ends_the_text(self):
         sampling = {"temperature": 0, "max_tokens": 30}
         whole, _, _, _ = joined(self.client.generate(text=QUESTION, sampling=sampling))
@@ -133,7 +187,10 @@ class GrpcTest(unittest.TestCase):
     def test_bad_requests_are_invalid_argument_and_name_the_field(self):
         bad = grpc.StatusCode.INVALID_ARGUMENT
         self.assertIn("prompt", self.fails(bad).details())
-        for field, value in (("temperature", 3), ("top_p", 0), ("max_tokens", 0), ("stop", [""])):
+        for field, value in (("temperature", 3), ("top_p", 0), ("max_tokens", 0), ("stop", [""]), ("top_k", -2),
+                             ("min_p", 1.5), ("presence_penalty", 3), ("frequency_penalty", -3),
+                             ("repetition_penalty", 0), ("logit_bias", {99999: 1}), ("bad_words", [""]),
+                             ("min_tokens", -1), ("n", 5), ("logprobs", 21), ("prompt_logprobs", -1)):
             self.assertIn(field, self.fails(bad, text="x", sampling={field: value}).details())
         self.assertIn("99999", self.fails(bad, tokens={"ids": [1, 99999]}).details())
         self.assertIn("messages", self.fails(bad, chat={}).details())

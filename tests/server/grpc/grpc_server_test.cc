@@ -5,6 +5,7 @@
 #include <grpcpp/create_channel.h>
 
 #include <chrono>
+#include <cmath>
 #include <thread>
 
 #include "tests/support/catch.h"
@@ -102,6 +103,139 @@ TEST_CASE(
   CHECK(fixture.NoCallIsActive());
 }
 
+// The messages of one choice, joined.
+v1::GenerateResponse Joined(const std::vector<v1::GenerateResponse>& messages, int32_t index) {
+  v1::GenerateResponse joined;
+  for (const v1::GenerateResponse& message : messages) {
+    if (message.index() != index) continue;
+    CHECK_FALSE(joined.has_finish());
+    const std::string text = joined.text() + message.text();
+    joined.MergeFrom(message);
+    joined.set_text(text);
+  }
+  return joined;
+}
+
+TEST_CASE("each choice of a call has its own messages and its own last one") {
+  Fixture fixture(ScriptAbc);
+  fixture.request.mutable_sampling()->set_n(3);
+  fixture.request.mutable_sampling()->set_seed(10);
+  fixture.request.mutable_sampling()->set_echo(true);
+  REQUIRE(fixture.Run(&fixture.context, &fixture.messages).ok());
+  for (int32_t index = 0; index < 3; ++index) {
+    const v1::GenerateResponse choice = Joined(fixture.messages, index);
+    CHECK(choice.text() == "aabc");  // behind the prompt
+    CHECK(Ids(choice.token_ids().begin(), choice.token_ids().end()) == Ids{1, 2, 3, 0});
+    CHECK(choice.rounds_size() == 1);
+    REQUIRE(choice.has_finish());
+    CHECK(choice.finish().usage().completion_tokens() == 4);
+    CHECK(fixture.engine.submitted().at(static_cast<size_t>(index)).sampling.seed ==
+          10U + static_cast<uint64_t>(index));
+  }
+  CHECK(fixture.NoCallIsActive());
+}
+
+TEST_CASE("a queue without room for every choice refuses the call before its first message") {
+  Fixture fixture(GENERATE(true, false) ? ScriptedEngine::Script(ScriptAbc) : nullptr);
+  fixture.engine.RefuseAfter(2, ResourceExhausted("the queue is full"));
+  fixture.request.mutable_sampling()->set_n(3);
+  CHECK(fixture.Run(&fixture.context, &fixture.messages).error_code() ==
+        grpc::StatusCode::RESOURCE_EXHAUSTED);
+  CHECK(fixture.messages.empty());
+  CHECK(fixture.context.GetServerTrailingMetadata().count("grpc-retry-pushback-ms") == 1);
+  CHECK(fixture.NoCallIsActive());
+  for (const Request& admitted : fixture.engine.submitted()) {
+    CHECK_FALSE(fixture.engine.running(admitted.id));
+  }
+}
+
+TEST_CASE("one choice that fails ends the whole call with its status") {
+  Fixture fixture([](const Request& request) {
+    if (request.sampling.seed != 8) return std::vector<TokenEvent>{ScriptedEvent({1}, false, 0)};
+    TokenEvent event = ScriptedEvent({}, false, 0, FinishReason::kError);
+    event.error = Internal("the logits are not finite");
+    return std::vector<TokenEvent>{event};
+  });
+  fixture.request.mutable_sampling()->set_n(3);
+  fixture.request.mutable_sampling()->set_seed(7);
+  const grpc::Status status = fixture.Run(&fixture.context, &fixture.messages);
+  CHECK(status.error_code() == grpc::StatusCode::INTERNAL);
+  CHECK(status.error_message() == "the logits are not finite");
+  CHECK(fixture.NoCallIsActive());
+  for (const Request& admitted : fixture.engine.submitted()) {
+    CHECK_FALSE(fixture.engine.running(admitted.id));
+  }
+}
+
+TEST_CASE("log-probabilities come with their tokens, and those of the prompt come first") {
+  Fixture fixture([](const Request&) {
+    TokenEvent first = ScriptedEvent({1}, false, 0);
+    first.prompt_logprobs = {ScriptedLogprobs(2, -INFINITY, 1)};
+    first.logprobs = {ScriptedLogprobs(1, -0.5F, 2)};
+    TokenEvent last = ScriptedEvent({2, 0}, true, 1, FinishReason::kStop);
+    last.logprobs = {ScriptedLogprobs(2, -1.0F, 2), ScriptedLogprobs(0, -2.0F, 2)};
+    return std::vector<TokenEvent>{first, last};
+  });
+  fixture.request.set_text("ab");
+  fixture.request.mutable_sampling()->set_logprobs(2);
+  fixture.request.mutable_sampling()->set_prompt_logprobs(1);
+  REQUIRE(fixture.Run(&fixture.context, &fixture.messages).ok());
+  REQUIRE(fixture.messages.front().prompt_logprobs_size() == 1);
+  CHECK(fixture.messages.front().prompt_logprobs(0).token_id() == 2);
+  CHECK(fixture.messages.front().prompt_logprobs(0).logprob() == -INFINITY);
+  for (const v1::GenerateResponse& message : fixture.messages) {
+    REQUIRE(message.logprobs_size() == message.token_ids_size());
+    for (int i = 0; i < message.logprobs_size(); ++i) {
+      CHECK(message.logprobs(i).token_id() == message.token_ids(i));
+    }
+  }
+  const v1::GenerateResponse joined = Joined(fixture.messages, 0);
+  REQUIRE(joined.logprobs_size() == 3);
+  const TokenLogprobs needed = ScriptedLogprobs(1, -0.5F, 2);
+  CHECK(joined.logprobs(0).logprob() == needed.logprob);
+  CHECK(joined.logprobs(0).rank() == needed.rank);
+  REQUIRE(joined.logprobs(0).top_size() == 2);
+  for (int i = 0; i < 2; ++i) {
+    CHECK(joined.logprobs(0).top(i).token_id() == needed.top[static_cast<size_t>(i)].token);
+    CHECK(joined.logprobs(0).top(i).logprob() == needed.top[static_cast<size_t>(i)].logprob);
+  }
+}
+
+TEST_CASE("the log-probabilities of a long prompt fit a client's default message limit") {
+  constexpr int kPromptTokens = 20'000;
+  Fixture fixture([](const Request&) {
+    TokenEvent event = ScriptedEvent({1}, false, 0, FinishReason::kLength);
+    for (int i = 0; i < kPromptTokens; ++i) {
+      event.prompt_logprobs.push_back(ScriptedLogprobs(i, -1.0F, 20));
+    }
+    return std::vector<TokenEvent>{event};
+  });
+  fixture.request.mutable_sampling()->set_prompt_logprobs(20);
+  REQUIRE(fixture.Run(&fixture.context, &fixture.messages).ok());
+  CHECK(fixture.messages.size() > 2);
+  const v1::GenerateResponse joined = Joined(fixture.messages, 0);
+  REQUIRE(joined.prompt_logprobs_size() == kPromptTokens);
+  for (int i = 0; i < kPromptTokens; ++i) REQUIRE(joined.prompt_logprobs(i).token_id() == i);
+}
+
+TEST_CASE("a call that only scores its prompt has no output") {
+  Fixture fixture([](const Request&) {
+    TokenEvent event = ScriptedEvent({1}, false, 0, FinishReason::kLength);
+    event.prompt_logprobs = {ScriptedLogprobs(2, -1.0F, 1)};
+    return std::vector<TokenEvent>{event};
+  });
+  fixture.request.mutable_sampling()->set_max_tokens(0);
+  fixture.request.mutable_sampling()->set_prompt_logprobs(0);
+  REQUIRE(fixture.Run(&fixture.context, &fixture.messages).ok());
+  const v1::GenerateResponse joined = Joined(fixture.messages, 0);
+  CHECK(fixture.engine.submitted().at(0).sampling.max_tokens == 1);
+  CHECK(joined.text().empty());
+  CHECK(joined.token_ids().empty());
+  CHECK(joined.prompt_logprobs_size() == 1);
+  CHECK(joined.finish().reason() == v1::FINISH_REASON_LENGTH);
+  CHECK(joined.finish().usage().completion_tokens() == 0);
+}
+
 TEST_CASE("refusals of the engine have their gRPC status") {
   Fixture fixture;
   SECTION("a full queue, with a time to come back") {
@@ -149,6 +283,19 @@ TEST_CASE("a cancelled call and a passed deadline abort the request in the engin
   CHECK(fixture.engine.WaitForAborts(1));
   CHECK(reader->Finish().error_code() ==
         (by_deadline ? grpc::StatusCode::DEADLINE_EXCEEDED : grpc::StatusCode::CANCELLED));
+  CHECK(fixture.NoCallIsActive());
+}
+
+TEST_CASE("a cancelled call aborts every choice") {
+  Fixture fixture;
+  fixture.request.mutable_sampling()->set_n(4);
+  const auto reader = fixture.stub->Generate(&fixture.context, fixture.request);
+  for (int i = 0; i < 500 && fixture.engine.submitted().size() < 4; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  fixture.context.TryCancel();
+  CHECK(fixture.engine.WaitForAborts(4));
+  CHECK(reader->Finish().error_code() == grpc::StatusCode::CANCELLED);
   CHECK(fixture.NoCallIsActive());
 }
 
