@@ -78,21 +78,6 @@ __device__ RawPiece<kStorage> LoadPiece(const Weight& w, int64_t row, int32_t co
   return piece;
 }
 
-// Two bf16 values times 2^exponent twice: first the format's own offset, then the scale, each within bf16's range.
-__device__ inline uint32_t ScalePair(uint32_t pair, uint32_t offset_pair, uint32_t scale_pair) {
-  uint32_t out;
-  asm("{ .reg .b32 v; mul.rn.bf16x2 v, %1, %2; mul.rn.bf16x2 %0, v, %3; }"
-      : "=r"(out)
-      : "r"(pair), "r"(offset_pair), "r"(scale_pair));
-  return out;
-}
-
-// 2^(byte - 127) as a bf16 pair; byte 0 is the subnormal 2^-127.
-__device__ inline uint32_t E8M0Pair(uint32_t byte) {
-  const uint32_t bits = byte == 0 ? 0x0040U : (byte == 255 ? 0x7fc0U : byte << 7);
-  return bits | (bits << 16);
-}
-
 // Pair i holds columns 2i and 2i + 1 of the piece.
 template <DType kStorage>
 __device__ void DecodePiece(const RawPiece<kStorage>& raw,

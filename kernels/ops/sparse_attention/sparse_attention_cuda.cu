@@ -10,6 +10,7 @@
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/row_access.cuh"
 #include "kernels/ops/kv_decode.cuh"
+#include "kernels/ops/sparse_attention/mma_attention.cuh"
 #include "kernels/ops/sparse_attention/sparse_attention.h"
 
 namespace firesteel {
@@ -192,19 +193,55 @@ __global__ void __launch_bounds__(kThreads) AttendKernel(SparseAttentionArgs a) 
   }
 }
 
-}  // namespace
-
-void SparseAttentionCuda(Stream& stream, const SparseAttentionArgs& a) {
+void LaunchPortable(cudaStream_t stream, const SparseAttentionArgs& a) {
   FIRESTEEL_CHECK(a.head_dim % 16 == 0 && a.head_dim <= kMaxHeadDim,
                   "head_dim is " + std::to_string(a.head_dim) + ", needs a multiple of 16 up to " +
                       std::to_string(kMaxHeadDim));
-  if (a.rows == 0) return;
   const size_t shared = SharedBytes(a.head_dim);
   cudaFuncSetAttribute(AttendKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                        static_cast<int>(shared));
   const dim3 grid(static_cast<unsigned>(CeilDiv(a.rows_per_list * a.heads, kQueries)),
                   static_cast<unsigned>(CeilDiv(a.rows, a.rows_per_list)));
-  AttendKernel<<<grid, kThreads, shared, CudaStreamOf(stream)>>>(a);
+  AttendKernel<<<grid, kThreads, shared, stream>>>(a);
+}
+
+template <int kParts, KvFormat kFormat, int kQueryTiles>
+void LaunchMma(cudaStream_t stream, const SparseAttentionArgs& a) {
+  using mma_attention::Shared;
+  auto* kernel = mma_attention::AttendKernel<kParts, kFormat, kQueryTiles>;
+  constexpr int kShared = sizeof(Shared<kParts, kQueryTiles>);
+  static_assert(kShared <= 227 * 1024, "a block's shared memory on Hopper");
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+  const dim3 grid(static_cast<unsigned>(
+                      CeilDiv(a.rows_per_list * a.heads, Shared<kParts, kQueryTiles>::kQueries)),
+                  static_cast<unsigned>(CeilDiv(a.rows, a.rows_per_list)));
+  kernel<<<grid, mma_attention::kThreads, kShared, stream>>>(a);
+}
+
+// Wider blocks decode a list's keys fewer times, narrower ones finish sooner while the GPU has room. Same bits.
+template <KvFormat kFormat>
+void LaunchMmaFormat(cudaStream_t stream, const SparseAttentionArgs& a) {
+  constexpr int64_t kRoomyBlocks = 256;  // about two for each multiprocessor
+  const int64_t queries = int64_t{a.rows_per_list} * a.heads;
+  const int64_t narrow_blocks =
+      CeilDiv<int64_t>(queries, mma_attention::kTileQueries) * CeilDiv(a.rows, a.rows_per_list);
+  const bool wide = narrow_blocks > kRoomyBlocks && queries > mma_attention::kTileQueries;
+  if (a.q.dtype == DType::kF32) {
+    if (wide) return LaunchMma<3, kFormat, 2>(stream, a);
+    return LaunchMma<3, kFormat, 1>(stream, a);
+  }
+  if (wide) return LaunchMma<1, kFormat, 4>(stream, a);
+  LaunchMma<1, kFormat, 1>(stream, a);
+}
+
+}  // namespace
+
+void SparseAttentionCuda(Stream& stream, const SparseAttentionArgs& a) {
+  if (a.rows == 0) return;
+  const cudaStream_t handle = CudaStreamOf(stream);
+  if (!mma_attention::Serves(a)) return LaunchPortable(handle, a);
+  if (a.window.format == KvFormat::kFp8) return LaunchMmaFormat<KvFormat::kFp8>(handle, a);
+  LaunchMmaFormat<KvFormat::kBf16>(handle, a);
 }
 
 }  // namespace firesteel

@@ -22,6 +22,7 @@ struct AttentionShape {
   int32_t extra_keys = -1;  // -1: no second pool
   KvFormat format = KvFormat::kF32;
   DType dtype = DType::kF32;
+  int32_t rope = 16;  // trailing values that an fp8 row keeps in bf16
 };
 
 class AttentionFixture {
@@ -34,8 +35,8 @@ class AttentionFixture {
       : s(shape),
         q(shape.rows + kPadding, shape.heads * shape.head_dim, shape.dtype),
         sink(static_cast<size_t>(shape.heads), 0.5F),
-        window_(shape.format, shape.head_dim, 16, 16, kPoolRows / 16),
-        extra_(shape.format, shape.head_dim, 16, 4, kPoolRows / 4) {
+        window_(shape.format, shape.head_dim, shape.rope, 16, kPoolRows / 16),
+        extra_(shape.format, shape.head_dim, shape.rope, 4, kPoolRows / 4) {
     TestRandom random(seed);
     q.Randomize(random, shape.rows, -2.0F, 2.0F);
     const int32_t lists = (shape.rows + kPadding + shape.rows_per_list - 1) / shape.rows_per_list;
@@ -120,6 +121,14 @@ class AttentionFixture {
   }
   void WriteWindow(int32_t physical, float value) {
     window_.Write(physical, std::vector<float>(static_cast<size_t>(s.head_dim), value));
+  }
+  // Gives both pools keys that depend on nothing but the row, so that fixtures of other sizes can share them.
+  void FillPools() {
+    for (int32_t row = 0; row < kPoolRows - 20; ++row) {
+      TestRandom random(static_cast<uint64_t>(row));
+      window_.Write(row, RandomFloats(random, s.head_dim, -1.0F, 1.0F));
+      extra_.Write(row, RandomFloats(random, s.head_dim, -1.0F, 1.0F));
+    }
   }
   // Makes `row` of this fixture see what `row_from` of another one of the same pools sees.
   void TakeRow(int32_t row, const AttentionFixture& from, int32_t row_from) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "tests/kernels/support/attention_fixture.h"
@@ -58,6 +59,77 @@ TEST_CASE("every cache format attends over the values it decodes to", "[ops][spa
   const RowMatrix out = f.Run(ops);
   CHECK(f.CountWrong(out, dtype == DType::kF32 ? 5e-6 : 0x1p-8) == 0);
   CHECK(out.PoisonIntactFrom(f.s.rows));
+}
+
+// DeepSeek's head shape, for which a back end may have kernels of its own.
+AttentionShape WideHeads(int32_t heads, int32_t rows, KvFormat format, DType dtype) {
+  AttentionShape shape;
+  shape.heads = heads;
+  shape.head_dim = 512;
+  shape.rows = rows;
+  shape.format = format;
+  shape.dtype = dtype;
+  shape.rope = 64;
+  return shape;
+}
+
+TEST_CASE("512 wide heads attend over lists that end anywhere in a tile",
+          "[ops][sparse_attention]") {
+  OpFixture ops(3);
+  const KvFormat format = GENERATE(KvFormat::kF32, KvFormat::kBf16, KvFormat::kFp8);
+  const DType dtype = GENERATE(DType::kF32, DType::kBf16);
+  for (const int32_t heads : {3, 8, 64}) {
+    for (const auto& [window, extra] :
+         {std::pair{1, -1}, {0, 65}, {63, 64}, {133, -1}, {128, 130}}) {
+      AttentionShape shape = WideHeads(heads, 2, format, dtype);
+      shape.window_keys = window;
+      shape.extra_keys = extra;
+      AttentionFixture f(shape, 130);
+      const RowMatrix out = f.Run(ops);
+      INFO("heads " << heads << " window " << window << " extra " << extra);
+      CHECK(f.CountWrong(out, dtype == DType::kF32 ? 5e-6 : 0x1p-8) == 0);
+      CHECK(out.PoisonIntactFrom(2));
+    }
+  }
+}
+
+TEST_CASE("512 wide heads of a draft block see the whole block", "[ops][sparse_attention]") {
+  OpFixture ops(2);
+  const KvFormat format = GENERATE(KvFormat::kBf16, KvFormat::kFp8);
+  AttentionShape shape = WideHeads(16, 5, format, DType::kBf16);
+  shape.rows_per_list = 5;
+  shape.window_keys = 133;
+  AttentionFixture f(shape, 131);
+  f.sink.assign(16, -kInfinity);
+  for (int32_t t = 0; t < 133; ++t) f.WriteWindow(f.Window(0, t), 1.0F);
+  const RowMatrix ones = f.Run(ops);
+  for (int32_t r = 0; r < 5; ++r) {
+    for (int32_t c = 0; c < ones.cols(); ++c) REQUIRE(ones.Get(r, c) == 1.0F);
+  }
+  f.WriteWindow(f.Window(0, 132), 40.0F);
+  for (int32_t c = 0; c < f.q.cols(); ++c) f.q.Set(0, c, 5.0F);
+  const RowMatrix last = f.Run(ops);
+  for (int32_t c = 0; c < last.cols(); ++c) REQUIRE(last.Get(0, c) == 40.0F);
+}
+
+TEST_CASE("512 wide heads have the same bits in a batch of any size", "[ops][sparse_attention]") {
+  OpFixture ops(2);
+  const KvFormat format = GENERATE(KvFormat::kBf16, KvFormat::kFp8);
+  const DType dtype = GENERATE(DType::kF32, DType::kBf16);
+  AttentionShape shape = WideHeads(64, 70, format, dtype);
+  shape.window_keys = 70;
+  shape.extra_keys = 5;
+  AttentionFixture batch(shape, 132);
+  batch.FillPools();
+  batch.SetValid(3, 64, 0);
+  const RowMatrix wanted = batch.Run(ops);
+  shape.rows = 1;
+  AttentionFixture alone(shape, 133);
+  alone.FillPools();
+  for (const int32_t r : {0, 3, 40, 69}) {
+    alone.TakeRow(0, batch, r);
+    CHECK(alone.Run(ops).RowBits(0) == wanted.RowBits(r));
+  }
 }
 
 TEST_CASE("133 keys of value one in a 256 wide list average to one", "[ops][sparse_attention]") {
