@@ -260,8 +260,9 @@ ParsedFlags ParseOnce(std::vector<std::string> args, std::string* config) {
     app.parse(args);
   } catch (const CLI::CallForHelp&) {
     ParsedFlags parsed;
-    const auto chosen = app.get_subcommands();
-    parsed.text = chosen.empty() ? app.help() : chosen.front()->help();
+    const CLI::App* asked = &app;
+    while (!asked->get_subcommands().empty()) asked = asked->get_subcommands().front();
+    parsed.text = asked->help();
     return parsed;
   } catch (const CLI::CallForVersion&) {
     ParsedFlags parsed;

@@ -1,6 +1,7 @@
 // Every row of a draft block attends to the same keys: the window before the block, and the whole block.
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/exec/bench/case_buffers.h"

@@ -2,6 +2,7 @@
 // written the rows.
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/exec/bench/case_buffers.h"
@@ -65,6 +66,7 @@ Status BenchMatrix(CaseRunner& runner, const DenseMatrix& m,
 
   CaseBuffers buffers(runner.device());
   std::vector<Weight> weights;
+  weights.reserve(static_cast<size_t>(copies));
   for (int32_t i = 0; i < copies; ++i) {
     weights.push_back(buffers.RandomWeight(m.name, m.dtype, m.out, m.in));
   }

@@ -1,6 +1,7 @@
 // Scoring of every visible entry and the exact choice of the best. Verify rows of a request see the same entries.
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/exec/bench/case_buffers.h"
@@ -50,8 +51,8 @@ Status BenchCase(CaseRunner& runner, int32_t visible, int32_t rows) {
   }
 
   CaseBuffers buffers(runner.device());
-  std::vector<int32_t> slot;
-  for (int32_t r = 0; r < rows; ++r) slot.push_back(r / rows_per_request);
+  std::vector<int32_t> slot(static_cast<size_t>(rows));
+  for (int32_t r = 0; r < rows; ++r) slot[static_cast<size_t>(r)] = r / rows_per_request;
   IndexerArgs args{};
   args.q = buffers.RandomRows("q", rows, columns, runner.options().activations);
   args.weight = static_cast<const float*>(

@@ -1,5 +1,6 @@
 // One greedy step of the drafter's sequential head: the whole vocabulary is biased by the token before and the best is taken.
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/exec/bench/case_buffers.h"

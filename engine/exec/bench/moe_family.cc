@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/exec/bench/case_buffers.h"
@@ -19,6 +20,7 @@ constexpr float kSwigluLimit = 10.0F;
 ExpertWeights RandomExperts(CaseBuffers& buffers, const std::string& name, int32_t experts,
                             int32_t out, int32_t in) {
   std::vector<Weight> table;
+  table.reserve(static_cast<size_t>(experts));
   for (int32_t e = 0; e < experts; ++e) {
     table.push_back(buffers.RandomWeight(name, kExpertDtype, out, in));
   }

@@ -1,8 +1,8 @@
 // Target rows attend to their window and to entries that the indexer chose. Verify rows of a request see windows that slide
 // by one position over the same cache rows; the chosen entries of different rows are different, as in public measurements.
-#include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/exec/bench/case_buffers.h"

@@ -208,6 +208,7 @@ TEST_CASE("help and version exit with 0") {
   CHECK(help.exit_code == kExitOk);
   CHECK(Has(help.text, "--http-port"));
   CHECK(Has(ParseFlags({"--help"}).text, "generate"));
+  CHECK(Has(ParseFlags({"bench", "kernels", "--help"}).text, "--family"));
   CHECK(Has(ParseFlags({"--version"}).text, "firesteel "));
 }
 
