@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/grpc/parse_request.h"
 #include "server/stream/bad_words.h"
 
 namespace firesteel {
@@ -82,6 +83,18 @@ Status ReadStop(const v1::SamplingOptions& options, std::vector<std::string>* st
   return Status::Ok();
 }
 
+Status ReadStopTokenIds(const v1::SamplingOptions& options, int32_t vocab_size,
+                        std::vector<int32_t>* out) {
+  const auto& ids = options.stop_token_ids();
+  if (ids.size() > static_cast<int>(kMaxStopTokenIds)) {
+    return InvalidArgument("sampling.stop_token_ids has " + std::to_string(ids.size()) +
+                           " ids, needs at most " + std::to_string(kMaxStopTokenIds));
+  }
+  FIRESTEEL_RETURN_IF_ERROR(CheckTokenIds("sampling.stop_token_ids", ids, vocab_size));
+  out->assign(ids.begin(), ids.end());
+  return Status::Ok();
+}
+
 Status ReadPenalties(const v1::SamplingOptions& options, SamplingParams* sampling) {
   FIRESTEEL_RETURN_IF_ERROR(ReadFloat("presence_penalty", options.has_presence_penalty(),
                                       options.presence_penalty(), -kLargestPenalty, kLargestPenalty,
@@ -128,6 +141,7 @@ Status ReadSampling(const v1::SamplingOptions& options, const Tokenizer& tokeniz
   FIRESTEEL_RETURN_IF_ERROR(ReadBadWords(options, tokenizer, &sampling.bad_words));
   sampling.seed = options.has_seed() ? options.seed() : DrawSeed();
   sampling.ignore_eos = options.ignore_eos();
+  FIRESTEEL_RETURN_IF_ERROR(ReadStopTokenIds(options, vocab_size, &call->stop_token_ids));
   return ReadStop(options, &call->stop);
 }
 

@@ -53,7 +53,6 @@ constexpr RefusedField kEveryRoute[] = {
     {"typical_p", IsOne, "1"},
     {"use_beam_search", IsFalse, "false"},
     {"allowed_token_ids", IsEmpty, "[]"},
-    {"stop_token_ids", IsEmpty, "[]"},
     {"stop_regex", IsEmpty, "[]"},
     {"include_stop_str_in_output", IsFalse, "false"},
     {"skip_special_tokens", IsTrue, "true"},

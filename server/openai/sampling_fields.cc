@@ -32,6 +32,17 @@ void ReadStop(FieldReader* reader, std::vector<std::string>* stop) {
   }
 }
 
+void ReadStopTokenIds(FieldReader* reader, int32_t vocab_size, std::vector<int32_t>* out) {
+  const Json* value = reader->Find("stop_token_ids");
+  if (value == nullptr || !reader->ok()) return;
+  if (!value->is_array() || value->size() > kMaxStopTokenIds) {
+    return reader->FailValue(
+        "stop_token_ids", *value,
+        "a list of at most " + std::to_string(kMaxStopTokenIds) + " token ids");
+  }
+  *out = ReadTokenIds(reader, "stop_token_ids", *value, vocab_size);
+}
+
 // The limits on counts and lengths are the engine's; `only` has nothing but the field in question.
 void CheckEngineLimits(FieldReader* reader, const std::string& name, const SamplingParams& only) {
   const Status status = only.Validate();
@@ -122,6 +133,7 @@ void ReadSampling(FieldReader* reader, const ParseContext& context, GenerationCa
   sampling.seed = seed.has_value() ? *seed : DrawSeed();
   reader->ReadBool("ignore_eos", &sampling.ignore_eos);
   ReadStop(reader, &call->stop);
+  ReadStopTokenIds(reader, context.vocab_size, &call->stop_token_ids);
 }
 
 std::optional<ApiError> FitToModel(const std::string& param, int32_t max_model_len,

@@ -12,8 +12,9 @@
 namespace firesteel {
 
 inline constexpr size_t kMaxStopStrings = 16;
-inline constexpr size_t kMaxStopBytes = 1024;  // of one stop string
-inline constexpr double kSmallestTopP = 1e-6;  // 0 would keep no token
+inline constexpr size_t kMaxStopBytes = 1024;   // of one stop string
+inline constexpr size_t kMaxStopTokenIds = 32;  // with a model's end tokens below the engine's 64
+inline constexpr double kSmallestTopP = 1e-6;   // 0 would keep no token
 inline constexpr double kLargestTemperature = 2.0;
 inline constexpr double kLargestPenalty = 2.0;  // presence and frequency; the smallest is -2
 inline constexpr double kSmallestRepetitionPenalty = 1e-3;
@@ -25,6 +26,8 @@ inline constexpr int32_t kMaxChoices = 128;    // of one prompt
 struct GenerationCall {
   std::vector<int32_t> prompt_ids;
   std::vector<std::string> stop;  // each non-empty, at most kMaxStopStrings
+  std::vector<int32_t>
+      stop_token_ids;  // end the text beside the model's end tokens, with ignore_eos alone
   SamplingParams sampling;
 };
 

@@ -24,8 +24,14 @@ Result<RequestId> OutputThread::Submit(GenerationCall call,
                                        std::unique_ptr<ResponseStream> stream) {
   Request request;
   request.id = RequestId{next_id_.fetch_add(1)};
-  request.stop_tokens = engine_->info().eos_tokens;
+  request.stop_tokens = std::move(call.stop_token_ids);
   request.sampling = call.sampling;
+  if (!call.sampling.ignore_eos) {
+    const std::vector<int32_t>& eos = engine_->info().eos_tokens;
+    request.stop_tokens.insert(request.stop_tokens.end(), eos.begin(), eos.end());
+  }
+  // To the engine all stop tokens are alike; what is ignored is left out of them here.
+  if (!request.stop_tokens.empty()) request.sampling.ignore_eos = false;
   auto live = std::make_unique<Live>(Live{
       TextAssembler(tokenizer_, std::move(call.stop), static_cast<int32_t>(call.prompt_ids.size())),
       std::move(stream), std::chrono::steady_clock::now(), GenerationTimes{}});

@@ -17,9 +17,12 @@ std::string TextAssembler::Consume(const TokenEvent& event) {
   int32_t kept = 0;
   result_.prompt_logprobs.insert(result_.prompt_logprobs.end(), event.prompt_logprobs.begin(),
                                  event.prompt_logprobs.end());
+  // The token that ended the text is not part of it, whether or not it is a special one.
+  const size_t num_text_tokens =
+      event.tokens.size() - (event.finish == FinishReason::kStop && !event.tokens.empty() ? 1 : 0);
   for (const int32_t token : event.tokens) {
     result_.output_ids.push_back(token);
-    ++kept;
+    if (++kept > static_cast<int32_t>(num_text_tokens)) break;
     released += matcher_.Push(decoder_.Push(tokenizer_->TokenBytes(token, false)));
     if (matcher_.matched()) break;
   }

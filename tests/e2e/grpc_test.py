@@ -184,13 +184,26 @@ class GrpcTest(unittest.TestCase):
         self.assertEqual(cut, whole[:whole.index(stop)])
         self.assertEqual(finish.usage.completion_tokens, len(ids))
 
+    def test_a_stop_token_ends_the_text_and_is_not_part_of_it(self):
+        sampling = {"temperature": 0, "max_tokens": 30, "ignore_eos": True}
+        _, whole, _, _ = joined(self.client.generate(text=QUESTION, sampling=sampling))
+        sampling["stop_token_ids"] = [whole[len(whole) // 2]]
+        needed = whole[:whole.index(sampling["stop_token_ids"][0])]
+        text, ids, _, _ = joined(self.client.generate(text=QUESTION, sampling=sampling))
+        self.assertEqual(ids, needed + sampling["stop_token_ids"])
+        self.assertEqual(text, self.client.call("Detokenize", ids=needed).text)
+        _, _, body = self.server.post("/v1/completions", {"prompt": QUESTION, **sampling})
+        self.assertEqual(body["choices"][0]["text"], text)
+        self.assertEqual(body["choices"][0]["finish_reason"], "stop")
+
     def test_bad_requests_are_invalid_argument_and_name_the_field(self):
         bad = grpc.StatusCode.INVALID_ARGUMENT
         self.assertIn("prompt", self.fails(bad).details())
         for field, value in (("temperature", 3), ("top_p", 0), ("max_tokens", 0), ("stop", [""]), ("top_k", -2),
                              ("min_p", 1.5), ("presence_penalty", 3), ("frequency_penalty", -3),
                              ("repetition_penalty", 0), ("logit_bias", {99999: 1}), ("bad_words", [""]),
-                             ("min_tokens", -1), ("n", 5), ("logprobs", 21), ("prompt_logprobs", -1)):
+                             ("min_tokens", -1), ("stop_token_ids", [99999]), ("n", 5), ("logprobs", 21),
+                             ("prompt_logprobs", -1)):
             self.assertIn(field, self.fails(bad, text="x", sampling={field: value}).details())
         self.assertIn("99999", self.fails(bad, tokens={"ids": [1, 99999]}).details())
         self.assertIn("messages", self.fails(bad, chat={}).details())

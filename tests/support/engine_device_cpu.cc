@@ -4,4 +4,6 @@ namespace firesteel {
 
 DeviceKind TestDeviceKind() { return DeviceKind::kCpu; }
 
+std::vector<DraftTie> DraftTies() { return {}; }
+
 }  // namespace firesteel

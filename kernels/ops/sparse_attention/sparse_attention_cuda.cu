@@ -171,7 +171,8 @@ __global__ void __launch_bounds__(kThreads) AttendKernel(SparseAttentionArgs a) 
       // The sink joins the denominator only. It may be the largest of all.
       const float top = Max(state.top[i], sink);
       float factor = 0.0F;
-      if (state.top[i] != -INFINITY) {
+      // An infinite sink leaves nothing to the keys.
+      if (state.top[i] != -INFINITY && sink != INFINITY) {
         const float shrink = expf(state.top[i] - top);
         factor = shrink / (state.sum[i] * shrink + expf(sink - top));
       }

@@ -5,7 +5,7 @@
 // 2. Nothing here is ever given back to CUDA, and the process ends without running destructors: the driver may be gone
 //    before the last object with static storage is.
 #include <cuda_runtime.h>
-#include <pthread.h>
+#include <ucontext.h>
 
 #include <algorithm>
 #include <bit>
@@ -115,17 +115,17 @@ void* AllocateOrThrow(size_t bytes, size_t alignment) {
   throw std::bad_alloc();
 }
 
+// makecontext() passes integers only, so what the session needs is here.
 struct Session {
   int argc;
   char** argv;
   int result;
+  ucontext_t main;
+  ucontext_t context;
 };
+constinit Session session{};
 
-void* RunSession(void* argument) {
-  auto* session = static_cast<Session*>(argument);
-  session->result = firesteel::RunCatchSession(session->argc, session->argv);
-  return nullptr;
-}
+void RunSession() { session.result = firesteel::RunCatchSession(session.argc, session.argv); }
 
 }  // namespace
 
@@ -148,16 +148,17 @@ void operator delete[](void* pointer, size_t, std::align_val_t) noexcept { arena
 
 int main(int argc, char** argv) {
   arena.Reserve();
-  Session session{argc, argv, EXIT_FAILURE};
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setstack(&attributes, arena.Allocate(kStackBytes, kChunkBytes), kStackBytes);
-  pthread_t thread;
-  if (pthread_create(&thread, &attributes, RunSession, &session) != 0) {
-    std::fputs("the test thread could not be started\n", stderr);
-    return EXIT_FAILURE;
-  }
-  pthread_join(thread, nullptr);
+  session.argc = argc;
+  session.argv = argv;
+  session.result = EXIT_FAILURE;
+  // Another stack for this thread, not another thread: a thread's control block would lie on its stack, and the kernel does
+  // not wait on futexes in managed memory.
+  getcontext(&session.context);
+  session.context.uc_stack.ss_sp = arena.Allocate(kStackBytes, kChunkBytes);
+  session.context.uc_stack.ss_size = kStackBytes;
+  session.context.uc_link = &session.main;
+  makecontext(&session.context, RunSession, 0);
+  swapcontext(&session.main, &session.context);
   std::cout.flush();
   std::fflush(nullptr);
   std::_Exit(session.result);

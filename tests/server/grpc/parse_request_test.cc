@@ -82,6 +82,7 @@ TEST_CASE("every sampling option reaches the call") {
   options->set_min_tokens(4);
   options->set_logprobs(0);
   options->set_prompt_logprobs(20);
+  options->add_stop_token_ids(5);
   const GenerationCall call = fixture.Call();
   CHECK(call.sampling.temperature == 0.0F);
   CHECK(call.sampling.top_p == 0.5F);
@@ -100,6 +101,7 @@ TEST_CASE("every sampling option reaches the call") {
   CHECK(call.sampling.min_tokens == 4);
   CHECK(call.sampling.logprobs == 0);
   CHECK(call.sampling.prompt_logprobs == 20);
+  CHECK(call.stop_token_ids == Ids{5});
 }
 
 TEST_CASE("top_k of 0 and -1 keep every token") {
@@ -226,6 +228,14 @@ TEST_CASE("values out of range are refused by name") {
     options->set_max_tokens(5);
     options->set_min_tokens(GENERATE(-1, 6));
     CHECK(Has(fixture.Refusal(), "sampling.min_tokens is "));
+  }
+  SECTION("a stop token id") {
+    options->add_stop_token_ids(GENERATE(-1, 6));
+    CHECK(Has(fixture.Refusal(), "sampling.stop_token_ids[0] is "));
+  }
+  SECTION("too many stop token ids") {
+    for (size_t i = 0; i <= kMaxStopTokenIds; ++i) options->add_stop_token_ids(1);
+    CHECK(Has(fixture.Refusal(), "sampling.stop_token_ids has 33 ids, needs at most 32"));
   }
   SECTION("n") {
     options->set_n(GENERATE(0, -1, 129));

@@ -71,6 +71,17 @@ TEST_CASE("a top_k of -1 keeps all tokens, as 0 does") {
   CHECK(fixture.engine.submitted().at(0).sampling.top_k == 0);
 }
 
+TEST_CASE("stop token ids join the model's end tokens, or replace those that are ignored") {
+  OpenAiFixture fixture;
+  const bool ignore_eos = GENERATE(false, true);
+  const Json body = {{"prompt", "ab"}, {"stop_token_ids", {3, 2}}, {"ignore_eos", ignore_eos}};
+  REQUIRE(Refused(&fixture, kCompletions, body.dump()) == "accepted");
+  const Request request = fixture.engine.submitted().at(0);
+  CHECK(request.stop_tokens ==
+        (ignore_eos ? std::vector<int32_t>{3, 2} : std::vector<int32_t>{3, 2, 0}));
+  CHECK_FALSE(request.sampling.ignore_eos);
+}
+
 TEST_CASE("a bad word is forbidden at the start and behind a space") {
   OpenAiFixture fixture;
   fixture.Post(kCompletions, CompletionBody("bad_words", {"ab", " EN"}).dump());
@@ -174,7 +185,6 @@ TEST_CASE("an option that would change the output is refused by name") {
       {"allowed_token_ids", "[1]"},
       {"response_format", R"({"type":"json_object"})"},
       {"guided_json", "{}"},
-      {"stop_token_ids", "[3]"},
       {"use_beam_search", "true"},
   }));
   CHECK(Refused(&fixture, kCompletions, CompletionBody(name, Json::parse(value)).dump()) == name);
@@ -252,6 +262,10 @@ TEST_CASE("wrong types and values out of range are refused by name") {
       {"logit_bias", R"({"1x":1})"},
       {"logit_bias", R"({"1":100.5})"},
       {"logit_bias", R"({"1":"much"})"},
+      {"stop_token_ids", "3"},
+      {"stop_token_ids", "[10]"},
+      {"stop_token_ids", "[\"a\"]"},
+      {"stop_token_ids", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]"},
       {"bad_words", "\"a\""},
       {"bad_words", "[7]"},
       {"bad_words", "[\" \"]"},

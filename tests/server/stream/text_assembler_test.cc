@@ -26,6 +26,15 @@ TEST_CASE("a stop string inside an accepted block cuts text, ids and acceptance 
   CHECK(assembler.result().accepted_per_step == Ids{3});
 }
 
+TEST_CASE("the token that ended the text is one of its ids and not part of it") {
+  const TableTokenizer tokenizer = Pieces();
+  TextAssembler assembler(&tokenizer, {"ab"}, 3);
+  CHECK(assembler.Consume(ScriptedEvent({5, 1, 2}, true, 2, FinishReason::kStop)) == "ca");
+  CHECK(assembler.result().output_ids == Ids{5, 1, 2});
+  CHECK(assembler.result().finish == FinishReason::kStop);
+  CHECK_FALSE(assembler.stopped_by_string());
+}
+
 TEST_CASE("log-probabilities are cut with the tokens, and those of the prompt are kept in order") {
   const TableTokenizer tokenizer = Pieces();
   TextAssembler assembler(&tokenizer, {"END"}, 3);
