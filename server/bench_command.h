@@ -5,7 +5,8 @@
 
 namespace firesteel {
 
-// Prints one JSON line per figure on stdout and a table on stderr. Returns the exit code.
+// Both print one JSON line per figure on stdout and a table on stderr, and return the exit code.
 int RunStepBenchCommand(const CliOptions& options);
+int RunKernelBenchCommand(const CliOptions& options);
 
 }  // namespace firesteel

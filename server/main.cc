@@ -26,6 +26,8 @@ int main(int argc, char** argv) {
     case firesteel::Command::kGenerate:
     case firesteel::Command::kEval: return firesteel::RunOffline(*parsed.options);
     case firesteel::Command::kBenchStep: return firesteel::RunStepBenchCommand(*parsed.options);
+    case firesteel::Command::kBenchKernels:
+      return firesteel::RunKernelBenchCommand(*parsed.options);
     case firesteel::Command::kServe: break;
   }
   // Blocked before any thread starts, so that every thread inherits it and RunServe can wait for them.

@@ -1,72 +1,17 @@
 #include "engine/api/step_bench.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "engine/exec/machine_ceilings.h"
 #include "engine/exec/rank_state.h"
 #include "engine/exec/step_timer.h"
-#include "kernels/core/parallel_for.h"
-#include "kernels/cpu/gemm_rows.h"
+#include "kernels/cpu/cpu_device.h"
 
 namespace firesteel {
 namespace {
-
-template <typename Body>
-double BestSeconds(int repeats, Body body) {
-  double best = 1e30;
-  for (int i = 0; i < repeats; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    body();
-    best = std::min(
-        best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
-  return best;
-}
-
-// Bytes read plus bytes written per second by all workers together, far beyond any cache.
-double MeasureCopyGbps(WorkerPool& pool) {
-  constexpr int64_t kBytes = int64_t{256} << 20;
-  std::vector<std::byte> source(kBytes, std::byte{1});
-  std::vector<std::byte> target(kBytes);
-  const double seconds = BestSeconds(5, [&] {
-    pool.Run(kBytes, int64_t{1} << 20, [&](int64_t begin, int64_t end, WorkerScratch&) {
-      std::memcpy(target.data() + begin, source.data() + begin, static_cast<size_t>(end - begin));
-    });
-  });
-  return 2.0 * static_cast<double>(kBytes) / seconds * 1e-9;
-}
-
-// The engine's own inner kernel on operands that stay in cache: the ceiling its matrix products can reach.
-double MeasureGflops(WorkerPool& pool) {
-  constexpr int32_t kIn = 1024;
-  constexpr int32_t kOut = 16;
-  constexpr int64_t kRows = 24;
-  constexpr int64_t kLoops = 512;
-  const std::vector<float> weights(static_cast<size_t>(kIn * kOut), 0.5F);
-  const std::vector<float> input(static_cast<size_t>(kRows * kIn), 0.25F);
-  Weight weight;
-  weight.data = weights.data();
-  weight.dtype = DType::kF32;
-  weight.out = kOut;
-  weight.in = kIn;
-  const double seconds = BestSeconds(5, [&] {
-    pool.Run(kLoops, 1, [&](int64_t begin, int64_t end, WorkerScratch& scratch) {
-      const float* x[kRows];
-      float* y[kRows];
-      float* out = scratch.Floats(kRows * kOut);
-      for (int64_t r = 0; r < kRows; ++r) {
-        x[r] = input.data() + r * kIn;
-        y[r] = out + r * kOut;
-      }
-      for (int64_t i = begin; i < end; ++i) GemmRows(weight, x, y, kRows, 0, kOut, scratch);
-    });
-  });
-  return 2.0 * kIn * kOut * kRows * static_cast<double>(kLoops) / seconds * 1e-9;
-}
 
 int64_t PassBytes(const WeightTraffic& t, int32_t rows) {
   return t.dense_bytes + t.expert_bytes * std::min(rows * t.experts_per_row, t.experts);
@@ -103,10 +48,10 @@ Result<StepBenchReport> RunStepBench(const EngineOptions& options, const StepBen
   report.threads = info.model.threads;
   report.context = bench.context;
   {
-    // Ceilings first, on a pool of their own that is gone before steps are timed.
-    WorkerPool pool(report.threads, size_t{1} << 20);
-    report.copy_gbps = MeasureCopyGbps(pool);
-    report.gflops = MeasureGflops(pool);
+    // Ceilings first, on workers of their own that are gone before steps are timed.
+    const std::unique_ptr<Device> machine = CreateCpuDevice(report.threads);
+    FIRESTEEL_ASSIGN_OR_RETURN(report.copy_gbps, MeasureCopyGbps(*machine));
+    report.gflops = MeasureGflops(PoolOf(machine->stream()));
   }
   std::vector<int32_t> drafts = bench.drafts;
   for (int32_t k = 0; bench.drafts.empty() && k <= info.draft_length; ++k) drafts.push_back(k);

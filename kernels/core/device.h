@@ -38,6 +38,8 @@ class Stream {
 
   virtual void CopyToDevice(void* device, const void* host, int64_t bytes) = 0;
   virtual void CopyToHost(void* host, const void* device, int64_t bytes) = 0;
+  // Between two buffers of the device that do not overlap. REQUIRES: no capture is running.
+  virtual void CopyOnDevice(void* to, const void* from, int64_t bytes) = 0;
 
   virtual void BeginCapture() = 0;
   virtual Result<std::unique_ptr<Graph>> EndCapture() = 0;

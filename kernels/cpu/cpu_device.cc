@@ -89,6 +89,14 @@ void CpuStream::CopyToHost(void* host, const void* device, int64_t bytes) {
   std::memcpy(host, device, static_cast<size_t>(bytes));
 }
 
+void CpuStream::CopyOnDevice(void* to, const void* from, int64_t bytes) {
+  constexpr int64_t kGrainBytes = int64_t{1} << 20;
+  pool_.Run(bytes, kGrainBytes, [&](int64_t begin, int64_t end, WorkerScratch&) {
+    std::memcpy(static_cast<std::byte*>(to) + begin, static_cast<const std::byte*>(from) + begin,
+                static_cast<size_t>(end - begin));
+  });
+}
+
 void CpuStream::BeginCapture() {
   FIRESTEEL_CHECK(tape_ == nullptr, "capture is already running");
   tape_ = std::make_unique<Tape>();

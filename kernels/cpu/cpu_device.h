@@ -18,6 +18,7 @@ class CpuStream final : public Stream {
   bool Record(const RecordedOp& op) override;
   void CopyToDevice(void* device, const void* host, int64_t bytes) override;
   void CopyToHost(void* host, const void* device, int64_t bytes) override;
+  void CopyOnDevice(void* to, const void* from, int64_t bytes) override;
   void BeginCapture() override;
   Result<std::unique_ptr<Graph>> EndCapture() override;
   Status Synchronize() override { return Status::Ok(); }

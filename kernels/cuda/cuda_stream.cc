@@ -90,6 +90,11 @@ void CudaStream::CopyToHost(void* host, const void* device, int64_t bytes) {
        "a copy to the host");
 }
 
+void CudaStream::CopyOnDevice(void* to, const void* from, int64_t bytes) {
+  Keep(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, handle_),
+       "a copy on the device");
+}
+
 void CudaStream::BeginCapture() {
   Keep(cudaStreamBeginCapture(handle_, cudaStreamCaptureModeThreadLocal), "beginning a capture");
 }

@@ -34,6 +34,7 @@ class CudaStream final : public Stream {
   void CopyToDevice(void* device, const void* host, int64_t bytes) override;
   // The host bytes are there after Synchronize().
   void CopyToHost(void* host, const void* device, int64_t bytes) override;
+  void CopyOnDevice(void* to, const void* from, int64_t bytes) override;
 
   // Thread-local capture: other threads may use CUDA meanwhile.
   void BeginCapture() override;

@@ -5,12 +5,13 @@
 #include <string>
 
 #include "engine/api/engine_options.h"
+#include "engine/api/kernel_bench.h"
 #include "engine/api/sampling_params.h"
 #include "engine/api/step_bench.h"
 
 namespace firesteel {
 
-enum class Command { kServe, kGenerate, kEval, kBenchStep };
+enum class Command { kServe, kGenerate, kEval, kBenchStep, kBenchKernels };
 
 inline constexpr int32_t kAnyGrpcPort = -1;
 
@@ -35,6 +36,7 @@ struct CliOptions {
   ServeOptions serve;
   OfflineOptions offline;
   StepBenchOptions step_bench;
+  KernelBenchOptions kernel_bench;
 };
 
 }  // namespace firesteel

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "engine/api/engine_stats.h"
@@ -20,6 +21,15 @@ struct RawFlags {
   std::string access_log = "on";
   bool eager = false;
   bool no_prefix_cache = false;
+};
+
+// Defaults depend on the device, so what was not given stays empty here.
+struct RawKernelBenchFlags {
+  std::vector<std::string> families = {"all"};
+  std::string activations;
+  std::string shapes;
+  std::vector<int32_t> rows;
+  int32_t repeats = KernelBenchOptions().repeats;
 };
 
 void AddEngineFlags(CLI::App* app, EngineOptions* engine, RawFlags* raw) {
@@ -108,6 +118,35 @@ void AddStepBenchFlags(CLI::App* app, StepBenchOptions* bench) {
       ->capture_default_str();
 }
 
+void AddKernelBenchFlags(CLI::App* app, EngineOptions* engine, RawFlags* raw,
+                         RawKernelBenchFlags* bench) {
+  app->add_option("--family", bench->families,
+                  "draft-attention, sparse-decode, moe, gemm, indexer, markov or all; several: "
+                  "comma-separated")
+      ->delimiter(',')
+      ->capture_default_str();
+  app->add_option("--device", raw->device, "cpu or cuda")->capture_default_str();
+  app->add_option("--threads", engine->threads, "CPU workers; 0: one per core")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app->add_option("--kv-cache-dtype", raw->cache_dtype,
+                  "fp32, bf16 or fp8; default: fp32 on a CPU, fp8 on a GPU");
+  app->add_option("--activations", bench->activations,
+                  "fp32 or bf16; default: fp32 on a CPU, bf16 on a GPU");
+  app->add_option("--shapes", bench->shapes,
+                  "v4-flash: one rank of four; laptop: smaller; default: laptop on a CPU, v4-flash "
+                  "on a GPU")
+      ->check(CLI::IsMember({"v4-flash", "laptop"}));
+  app->add_option("--rows", bench->rows,
+                  "Rows (draft-attention: requests, markov: sequences) in place of every family's "
+                  "own, comma-separated")
+      ->delimiter(',')
+      ->check(CLI::Range(1, kMaxKernelBenchRows));
+  app->add_option("--repeat", bench->repeats, "Timed samples of a case")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+}
+
 Result<int32_t> ParseDraftLength(const std::string& text) {
   if (text == "auto") return kDraftLengthAuto;
   if (text == "checkpoint") return kDraftLengthFromCheckpoint;
@@ -116,6 +155,34 @@ Result<int32_t> ParseDraftLength(const std::string& text) {
       std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
   if (digits) return static_cast<int32_t>(std::stoi(text));
   return InvalidArgument("draft-length is '" + text + "', needs a number, 'checkpoint' or 'auto'");
+}
+
+Status SettleKernelBench(const RawFlags& raw, const RawKernelBenchFlags& flags,
+                         CliOptions* options) {
+  FIRESTEEL_ASSIGN_OR_RETURN(const DeviceKind device, ParseDeviceKind(raw.device));
+  KernelBenchOptions bench = DefaultKernelBenchOptions(device);
+  bench.threads = options->engine.threads;
+  bench.rows = flags.rows;
+  bench.repeats = flags.repeats;
+  if (!raw.cache_dtype.empty()) {
+    FIRESTEEL_ASSIGN_OR_RETURN(bench.cache_dtype, ParseCacheDtype(raw.cache_dtype));
+  }
+  if (!flags.activations.empty()) {
+    FIRESTEEL_ASSIGN_OR_RETURN(bench.activations, ParseActivationDtype(flags.activations));
+  }
+  if (!flags.shapes.empty()) {
+    bench.shapes = flags.shapes == "laptop" ? LaptopShapes() : V4FlashShapes();
+  }
+  for (const std::string& name : flags.families) {
+    if (name == "all") {
+      bench.families.assign(std::begin(kKernelFamilies), std::end(kKernelFamilies));
+    } else {
+      FIRESTEEL_ASSIGN_OR_RETURN(const KernelFamily family, ParseKernelFamily(name));
+      bench.families.push_back(family);
+    }
+  }
+  options->kernel_bench = std::move(bench);
+  return Status::Ok();
 }
 
 Status Settle(const RawFlags& raw, CliOptions* options) {
@@ -177,6 +244,10 @@ ParsedFlags ParseOnce(std::vector<std::string> args, std::string* config) {
   bench->require_subcommand(1);
   CLI::App* bench_step = bench->add_subcommand(
       "step", "Time of a decode step by batch and verify length, beside the machine's ceilings");
+  CLI::App* bench_kernels = bench->add_subcommand(
+      "kernels", "Time of single operations beside the floor that the machine's ceilings set");
+  RawKernelBenchFlags kernel_flags;
+  AddKernelBenchFlags(bench_kernels, &options.engine, &raw, &kernel_flags);
   for (CLI::App* command : {serve, generate, eval, bench_step}) {
     AddEngineFlags(command, &options.engine, &raw);
   }
@@ -189,8 +260,9 @@ ParsedFlags ParseOnce(std::vector<std::string> args, std::string* config) {
     app.parse(args);
   } catch (const CLI::CallForHelp&) {
     ParsedFlags parsed;
-    const auto chosen = app.get_subcommands();
-    parsed.text = chosen.empty() ? app.help() : chosen.front()->help();
+    const CLI::App* asked = &app;
+    while (!asked->get_subcommands().empty()) asked = asked->get_subcommands().front();
+    parsed.text = asked->help();
     return parsed;
   } catch (const CLI::CallForVersion&) {
     ParsedFlags parsed;
@@ -202,8 +274,10 @@ ParsedFlags ParseOnce(std::vector<std::string> args, std::string* config) {
   if (generate->parsed()) options.command = Command::kGenerate;
   if (eval->parsed()) options.command = Command::kEval;
   if (bench_step->parsed()) options.command = Command::kBenchStep;
+  if (bench_kernels->parsed()) options.command = Command::kBenchKernels;
   *config = raw.config;
-  const Status status = Settle(raw, &options);
+  const Status status = bench_kernels->parsed() ? SettleKernelBench(raw, kernel_flags, &options)
+                                                : Settle(raw, &options);
   if (!status.ok() && raw.config.empty()) return Failure(status.message());
   ParsedFlags parsed;
   parsed.options = std::move(options);

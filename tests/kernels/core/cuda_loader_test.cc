@@ -50,8 +50,9 @@ TEST_CASE("a CUDA module that does not load is named with the loader's reason",
 
 TEST_CASE("a CUDA module of another build is refused with both versions", "[core][cuda_loader]") {
   const std::string message = ErrorOf({STALE_MODULE_DIR}, kCudaModuleFile);
-  CHECK(Has(message, "has version 2 and a kernel table of 8 bytes"));
-  CHECK(Has(message, "needs 1 and "));
+  CHECK(Has(message, "has version " + std::to_string(kCudaModuleVersion + 1) +
+                         " and a kernel table of 8 bytes"));
+  CHECK(Has(message, "needs " + std::to_string(kCudaModuleVersion) + " and "));
 }
 
 TEST_CASE("a CUDA module without the GPU passes its reason on", "[core][cuda_loader]") {

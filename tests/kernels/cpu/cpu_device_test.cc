@@ -1,5 +1,7 @@
 #include "kernels/cpu/cpu_device.h"
 
+#include <vector>
+
 #include "kernels/core/launch.h"
 #include "tests/support/catch.h"
 
@@ -80,6 +82,20 @@ TEST_CASE("copies move exactly the bytes asked for", "[cpu][device]") {
   CHECK(back[0] == 1);
   CHECK(back[1] == 2);
   CHECK(back[2] == 0);  // fresh memory is zero
+}
+
+TEST_CASE("a copy on the device moves every byte, also one that several workers share",
+          "[cpu][device]") {
+  const std::unique_ptr<Device> device = CreateCpuDevice(3);
+  constexpr int64_t kBytes = (int64_t{5} << 20) + 3;
+  std::vector<uint8_t> from(kBytes);
+  for (int64_t i = 0; i < kBytes; ++i) from[static_cast<size_t>(i)] = static_cast<uint8_t>(i % 251);
+  std::vector<uint8_t> to(kBytes + 1, 255);
+  device->stream().CopyOnDevice(to.data(), from.data(), kBytes);
+  REQUIRE(device->stream().Synchronize().ok());
+  CHECK(to.back() == 255);
+  to.pop_back();
+  CHECK(to == from);
 }
 
 }  // namespace

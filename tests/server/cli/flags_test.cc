@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 
 #include "server/cli/config_file.h"
 #include "tests/support/catch.h"
@@ -135,6 +136,40 @@ TEST_CASE("offline runs are greedy unless told otherwise") {
   CHECK(parsed.options->engine.draft_length == kDraftLengthAuto);
 }
 
+TEST_CASE("bench kernels takes its defaults from the device and needs no model") {
+  const auto bench = [](Args more) {
+    Args args = {"bench", "kernels"};
+    args.insert(args.end(), more.begin(), more.end());
+    const ParsedFlags parsed = ParseFlags(args);
+    INFO(parsed.text);
+    REQUIRE(parsed.options.has_value());
+    CHECK(parsed.options->command == Command::kBenchKernels);
+    return parsed.options->kernel_bench;
+  };
+  const KernelBenchOptions cpu = bench({});
+  CHECK(cpu.device == DeviceKind::kCpu);
+  CHECK(cpu.families.size() == std::size(kKernelFamilies));
+  CHECK(cpu.cache_dtype == CacheDtype::kFp32);
+  CHECK(cpu.activations == DType::kF32);
+  CHECK(cpu.rows.empty());
+  CHECK(cpu.shapes.hidden == LaptopShapes().hidden);
+  const KernelBenchOptions cuda = bench({"--device", "cuda"});
+  CHECK(cuda.cache_dtype == CacheDtype::kFp8);
+  CHECK(cuda.activations == DType::kBf16);
+  CHECK(cuda.shapes.hidden == V4FlashShapes().hidden);
+  CHECK(cuda.rotate_bytes > cpu.rotate_bytes);
+  const KernelBenchOptions given =
+      bench({"--family", "moe,gemm", "--kv-cache-dtype", "bf16", "--activations", "bf16", "--rows",
+             "1,6,48", "--repeat", "3", "--shapes", "v4-flash", "--threads", "1"});
+  CHECK(given.families == std::vector<KernelFamily>{KernelFamily::kMoe, KernelFamily::kGemm});
+  CHECK(given.cache_dtype == CacheDtype::kBf16);
+  CHECK(given.activations == DType::kBf16);
+  CHECK(given.rows == std::vector<int32_t>{1, 6, 48});
+  CHECK(given.repeats == 3);
+  CHECK(given.threads == 1);
+  CHECK(given.shapes.experts == V4FlashShapes().experts);
+}
+
 TEST_CASE("bad command lines exit with 2 and name the flag") {
   const auto [args, named] = GENERATE(table<Args, std::string>({
       {Args{}, "subcommand"},
@@ -151,6 +186,15 @@ TEST_CASE("bad command lines exit with 2 and name the flag") {
       {{"generate", "--model", "m"}, "--input"},
       {{"generate", "--model", "m", "--input", "-", "--temperature", "3"}, "temperature"},
       {{"generate", "--model", "m", "--input", "-", "--host", "::1"}, "--host"},
+      {{"bench"}, "subcommand"},
+      {{"bench", "kernels", "--family", "conv"}, "'sparse-decode'"},
+      {{"bench", "kernels", "--activations", "fp8"}, "activations is 'fp8'"},
+      {{"bench", "kernels", "--kv-cache-dtype", "fp4"}, "fp4"},
+      {{"bench", "kernels", "--device", "tpu"}, "tpu"},
+      {{"bench", "kernels", "--rows", "1,0"}, "--rows"},
+      {{"bench", "kernels", "--repeat", "0"}, "--repeat"},
+      {{"bench", "kernels", "--shapes", "huge"}, "--shapes"},
+      {{"bench", "kernels", "--model", "m"}, "--model"},
   }));
   const ParsedFlags parsed = ParseFlags(args);
   INFO(parsed.text);
@@ -164,6 +208,7 @@ TEST_CASE("help and version exit with 0") {
   CHECK(help.exit_code == kExitOk);
   CHECK(Has(help.text, "--http-port"));
   CHECK(Has(ParseFlags({"--help"}).text, "generate"));
+  CHECK(Has(ParseFlags({"bench", "kernels", "--help"}).text, "--family"));
   CHECK(Has(ParseFlags({"--version"}).text, "firesteel "));
 }
 
