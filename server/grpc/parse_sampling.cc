@@ -36,7 +36,7 @@ Status ReadInt(const char* name, bool present, int32_t value, int32_t low, int32
 
 // The engine's limits on counts and lengths; `only` has nothing but the field in question.
 Status CheckEngineLimits(const char* name, const SamplingParams& only) {
-  const Status status = only.Validate();
+  Status status = only.Validate();
   if (status.ok()) return status;
   return InvalidArgument("sampling." + std::string(name) + ": " + status.message());
 }

@@ -49,13 +49,13 @@ struct MoeGroupArgs {
 // The same matrix of every expert of a layer.
 struct ExpertWeights {
   const Weight* table = nullptr;  // [experts] device memory
-  Weight first;  // host copy of table[0]: the format, shape and alignment of all
+  Weight first;                   // host copy of table[0]: the format, shape and alignment of all
 };
 
 // y[pair] = x[pair_row or pair] W_expert^T
 struct GroupedLinearArgs {
   ConstRows x;
-  Rows y;                   // [pairs, out]
+  Rows y;  // [pairs, out]
   ExpertWeights weights;
   const int32_t* offset;    // [experts + 1]
   const int32_t* pair_row;  // [pairs] source rows of x; null: x is in pair order already
