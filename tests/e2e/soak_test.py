@@ -2,7 +2,7 @@
 
 FIRESTEEL_SOAK_ABORTS (1000), FIRESTEEL_SOAK_CLIENTS (64), FIRESTEEL_SOAK_SECONDS (60) and FIRESTEEL_SOAK_GROWTH_MIB (64)
 set the number of aborted requests, the streaming clients and their time, and how much the process may grow. A sanitizer
-build is slow and needs less of the first three and more of the last.
+build needs more of the last, as `scripts/dev soak` gives it, and a slow machine less of the first three.
 """
 
 import json
@@ -155,8 +155,9 @@ class SoakTest(unittest.TestCase):
         self.assertEqual(page.value("vllm:request_success_total", finished_reason="error"), 0)
         self.assertEqual(page.value("firesteel_engine_healthy"), 1)
         self.assertLess(resident[-1] - resident[0], GROWTH_MIB, resident)
-        self.assertEqual(self.server.terminate(), 0)
+        exit_code = self.server.terminate(300)  # a sanitizer build takes its time to end
         log = self.server.log()
+        self.assertEqual(exit_code, 0, log[-20000:])
         self.assertNotRegex(log, r"(?i)error|critical|sanitizer|fatal|abort")
         print(f"soak: {self.statuses[200]} streams answered, resident MiB {resident[0]:.0f} to {resident[-1]:.0f}, "
               f"{page.value('firesteel_engine_steps_total'):.0f} steps")
