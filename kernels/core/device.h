@@ -36,6 +36,7 @@ class Stream {
   // and the caller runs it.
   virtual bool Record(const RecordedOp& op) = 0;
 
+  // A copy of no bytes does nothing; its addresses may be null.
   virtual void CopyToDevice(void* device, const void* host, int64_t bytes) = 0;
   virtual void CopyToHost(void* host, const void* device, int64_t bytes) = 0;
   // Between two buffers of the device that do not overlap. REQUIRES: no capture is running.

@@ -82,11 +82,11 @@ bool CpuStream::Record(const RecordedOp& op) {
 }
 
 void CpuStream::CopyToDevice(void* device, const void* host, int64_t bytes) {
-  std::memcpy(device, host, static_cast<size_t>(bytes));
+  if (bytes > 0) std::memcpy(device, host, static_cast<size_t>(bytes));
 }
 
 void CpuStream::CopyToHost(void* host, const void* device, int64_t bytes) {
-  std::memcpy(host, device, static_cast<size_t>(bytes));
+  if (bytes > 0) std::memcpy(host, device, static_cast<size_t>(bytes));
 }
 
 void CpuStream::CopyOnDevice(void* to, const void* from, int64_t bytes) {

@@ -69,6 +69,7 @@ std::byte* CudaStream::TakePinned(size_t bytes) {
 }
 
 void CudaStream::CopyToDevice(void* device, const void* host, int64_t bytes) {
+  if (bytes == 0) return;
   const size_t count = static_cast<size_t>(bytes);
   const void* source = host;
   if (std::byte* pinned = TakePinned(count)) {
@@ -82,6 +83,7 @@ void CudaStream::CopyToDevice(void* device, const void* host, int64_t bytes) {
 }
 
 void CudaStream::CopyToHost(void* host, const void* device, int64_t bytes) {
+  if (bytes == 0) return;
   const size_t count = static_cast<size_t>(bytes);
   std::byte* pinned = TakePinned(count);
   if (pinned != nullptr) pending_.push_back({host, pinned, count});

@@ -23,10 +23,19 @@ void* CountedAllocation(std::size_t bytes) {
 
 void* operator new(std::size_t bytes) { return CountedAllocation(bytes); }
 void* operator new[](std::size_t bytes) { return CountedAllocation(bytes); }
+// All forms or none: memory of one that is not replaced must not reach a delete that is.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return CountedAllocation(bytes);
+}
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+  return CountedAllocation(bytes);
+}
 void operator delete(void* data) noexcept { std::free(data); }
 void operator delete[](void* data) noexcept { std::free(data); }
 void operator delete(void* data, std::size_t) noexcept { std::free(data); }
 void operator delete[](void* data, std::size_t) noexcept { std::free(data); }
+void operator delete(void* data, const std::nothrow_t&) noexcept { std::free(data); }
+void operator delete[](void* data, const std::nothrow_t&) noexcept { std::free(data); }
 
 namespace firesteel {
 namespace {

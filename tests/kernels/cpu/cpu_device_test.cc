@@ -98,5 +98,13 @@ TEST_CASE("a copy on the device moves every byte, also one that several workers 
   CHECK(to == from);
 }
 
+TEST_CASE("a copy of no bytes takes null addresses", "[cpu]") {
+  const std::unique_ptr<Device> device = CreateCpuDevice(1);
+  device->stream().CopyToDevice(nullptr, nullptr, 0);
+  device->stream().CopyToHost(nullptr, nullptr, 0);
+  device->stream().CopyOnDevice(nullptr, nullptr, 0);
+  CHECK(device->stream().Synchronize().ok());
+}
+
 }  // namespace
 }  // namespace firesteel
