@@ -1,0 +1,75 @@
+// Barriers in shared memory, and what the thread blocks of a cluster do with each other's.
+//
+// A barrier's phase ends when all expected arrivals have come; a waiter names the parity of the phase it waits for.
+#pragma once
+
+#include <cstdint>
+
+namespace firesteel::sm90 {
+
+__device__ __forceinline__ void InitBarrier(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(arrivals));
+}
+// After the last InitBarrier, by the thread that did them, before a block-wide barrier.
+__device__ __forceinline__ void FenceBarrierInit() {
+  asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
+}
+__device__ __forceinline__ void ArriveBarrier(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void WaitBarrier(uint32_t barrier, uint32_t parity) {
+  uint32_t done = 0;
+  while (done == 0) {
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}\n"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  }
+}
+
+// All threads of the `threads` that share `id` (1..15); what they wrote to shared memory is visible to them afterwards.
+__device__ __forceinline__ void NamedBarrier(int id, int threads) {
+  asm volatile("bar.sync %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
+}
+
+// All threads of the cluster that have not exited; what they wrote to any block's shared memory is visible afterwards.
+__device__ __forceinline__ void ClusterBarrier() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;\n" ::
+          : "memory");
+}
+__device__ __forceinline__ uint32_t ClusterRank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;\n" : "=r"(rank));
+  return rank;
+}
+// The address in block `rank` of the cluster that `shared` is in this block.
+__device__ __forceinline__ uint32_t PeerAddress(uint32_t shared, uint32_t rank) {
+  uint32_t address;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;\n" : "=r"(address) : "r"(shared), "r"(rank));
+  return address;
+}
+__device__ __forceinline__ void StorePeer(uint32_t peer, float value) {
+  asm volatile("st.shared::cluster.f32 [%0], %1;\n" ::"r"(peer), "f"(value) : "memory");
+}
+__device__ __forceinline__ void StorePeer4(uint32_t peer, float x, float y, float z, float w) {
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"r"(peer), "f"(x), "f"(y),
+               "f"(z), "f"(w)
+               : "memory");
+}
+
+// Registers a thread may use from here on; every warp of a warpgroup, in uniform control flow.
+template <int kRegisters>
+__device__ __forceinline__ void GrowRegisters() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void ShrinkRegisters() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
+}
+
+}  // namespace firesteel::sm90

@@ -1,0 +1,386 @@
+// Sparse decode attention on Hopper: rows with lists of their own over the window cache and the compressed cache.
+//
+// A cluster of two thread blocks serves N heads of one row. The row's tiles of 64 keys go to the blocks in turn, whatever
+// the batch; each block runs an online softmax over its tiles, then the two results are merged in block order. In a block,
+// 256 threads gather and decode tiles into two stages while two warpgroups use them:
+//   scores   warpgroup 0: S^T = K Q^T, 64 keys x N heads; maxima; weights P^T into shared memory
+//   output   each warpgroup: four of the eight 64-wide column blocks of O^T += V^T P^T, in registers
+//   sums     warpgroup 1: sums of the rounded weights, so that a constant value comes out as itself
+// The running maximum moves only when a score passes it by 2^8: weights stay within bf16's range and the output is rarely
+// rescaled. A head's arithmetic depends on its query and its row's lists alone: not on N, the neighbours or the batch.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/ops/sparse_attention/sm90/decode_gather.cuh"
+
+namespace firesteel::sm90 {
+
+inline constexpr int kWarpgroup = 128;
+inline constexpr int kConsumerThreads = 2 * kWarpgroup;
+inline constexpr int kDecodeThreads = kConsumerThreads + kProducerThreads;
+inline constexpr float kMaxSlack = 8.0F;  // log2 of the largest weight
+inline constexpr int kHalfDim = kDecodeHeadDim / 2;
+inline constexpr int kHalfSlabs = kDecodeSlabs / 2;
+
+// Registers of a producer thread; a consumer thread, which holds 2 N of the output, gets what is left of 256 for the pair.
+template <int N, KvFormat kFormat>
+constexpr int ProducerRegisters() {
+  if (N < 64) return 96;
+  return kFormat == KvFormat::kFp8 ? 64 : 56;
+}
+
+enum DecodeBarrier { kScoreBarrier = 1, kConsumerBarrier = 2, kMergeBarrier = 3 };
+
+template <int N>
+struct DecodeShared {
+  // Offsets in bytes. A stage takes the peer's half of the output at the end, `queries` the block's half of the result.
+  static constexpr int kQueries = TileStages::kStages * kTileBytes;
+  static constexpr int kQueryBytes = N * kDecodeHeadDim * 2;
+  static constexpr int kWeights = kQueries + kQueryBytes;  // two tiles of P^T, each one slab
+  static constexpr int kWeightBytes = N * kSlabRowBytes;
+  static constexpr int kFloats = kWeights + 2 * kWeightBytes;
+
+  float tile_max[4][N];     // of a score warp's sixteen keys
+  float reference[N];       // the running maximum that weights refer to, in powers of two
+  float rescale[2][N];      // factor of what was summed before tile use % 2
+  float max[2][N];          // of the cluster's blocks, at the end
+  float sum[2][N][2];       // the same; two partial sums
+  float factor[2][N];       // of the block's own output in the result, and of its peer's
+  uint64_t full[TileStages::kStages];
+  uint64_t empty[TileStages::kStages];
+};
+
+template <int N>
+constexpr int DecodeSharedBytes() {
+  return DecodeShared<N>::kFloats + static_cast<int>(sizeof(DecodeShared<N>));
+}
+
+// What a consumer thread knows of its place.
+template <int N>
+struct Consumer {
+  using Shared = DecodeShared<N>;
+  Shared* shared;
+  uint32_t base;  // of the dynamic shared memory
+  int rank;       // of the block in its cluster
+  int warp;       // 0..7, uniform
+  int group;      // warpgroup 0 or 1, uniform
+  int lane;
+  int thread;  // 0..127 within the warpgroup
+
+  // First of the two heads whose accumulators i + 0 and i + 1 (and i + 2, i + 3) this thread holds.
+  __device__ __forceinline__ int Head(int i) const { return i * 2 + lane % 4 * 2; }
+};
+
+// A CTA's queries into eight slabs of N rows.
+template <int N>
+__device__ __forceinline__ void LoadDecodeQueries(const __nv_bfloat16* q, uint32_t slabs) {
+  for (int i = static_cast<int>(threadIdx.x); i < N * 64; i += kConsumerThreads) {
+    const int n = i / 64;
+    const int piece = i % 64;
+    CopyAsync16(slabs + piece / 8 * N * kSlabRowBytes + SlabOffset(n, piece % 8),
+                q + n * kDecodeHeadDim + piece * 8);
+  }
+  asm volatile("cp.async.wait_all;\n" ::: "memory");
+  FenceSharedForWgmma();
+  NamedBarrier(kConsumerBarrier, kConsumerThreads);
+}
+
+// Warpgroup 0: scores of the tile in `keys`, the maxima's update, and the weights of use `use`.
+template <int N>
+__device__ __forceinline__ void ScoreTile(const Consumer<N>& c, uint32_t keys, int count, int use,
+                                          float scale, float& reference) {
+  using Shared = DecodeShared<N>;
+  float s[N / 2];
+  const uint64_t key_rows = SlabDescriptor(keys);
+  const uint64_t queries = SlabDescriptor(c.base + Shared::kQueries);
+  WgmmaFence();
+#pragma unroll
+  for (int slab = 0; slab < kDecodeSlabs; ++slab) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      Wgmma<N, false>::Run(s, key_rows + (slab * kTileSlabBytes + k * 32) / 16,
+                           queries + (slab * N * kSlabRowBytes + k * 32) / 16, slab + k > 0);
+    }
+  }
+  WgmmaCommit();
+  WgmmaWait<0>();
+
+  const int key = c.warp * 16 + c.lane / 4;
+  if (count < kTileKeys) {
+#pragma unroll
+    for (int i = 0; i < N / 2; i += 4) {
+      if (key >= count) s[i] = s[i + 1] = -INFINITY;
+      if (key + 8 >= count) s[i + 2] = s[i + 3] = -INFINITY;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < N / 2; i += 4) {
+    float m0 = fmaxf(s[i], s[i + 2]);
+    float m1 = fmaxf(s[i + 1], s[i + 3]);
+#pragma unroll
+    for (int step = 4; step < 32; step *= 2) {
+      m0 = fmaxf(m0, __shfl_xor_sync(0xffffffffU, m0, step));
+      m1 = fmaxf(m1, __shfl_xor_sync(0xffffffffU, m1, step));
+    }
+    if (c.lane < 4) {
+      *reinterpret_cast<float2*>(&c.shared->tile_max[c.warp][c.Head(i)]) = make_float2(m0, m1);
+    }
+  }
+  NamedBarrier(kScoreBarrier, kWarpgroup);
+  if (c.thread < N) {
+    float m = c.shared->tile_max[0][c.thread];
+#pragma unroll
+    for (int w = 1; w < 4; ++w) m = fmaxf(m, c.shared->tile_max[w][c.thread]);
+    m *= scale;
+    float rescale = 1.0F;
+    if (m > reference + kMaxSlack) {  // also when there was none: -infinity
+      rescale = Exp2(reference - m);
+      reference = m;
+    }
+    c.shared->rescale[use % 2][c.thread] = rescale;
+    c.shared->reference[c.thread] = reference == -INFINITY ? 0.0F : reference;
+  }
+  NamedBarrier(kScoreBarrier, kWarpgroup);
+  const uint32_t weights = c.base + Shared::kWeights + use % 2 * Shared::kWeightBytes;
+#pragma unroll
+  for (int i = 0; i < N / 2; i += 4) {
+    const float2 m = *reinterpret_cast<const float2*>(&c.shared->reference[c.Head(i)]);
+    // Eight heads by sixteen keys: two 8x8 tiles side by side in the slab row of each head.
+    const uint32_t at =
+        weights + SlabOffset(i * 2 + c.lane % 8, c.warp * 2 + c.lane / 8 % 2);
+    StoreTransposed2(
+        at, PackBf16(Exp2(fmaf(s[i], scale, -m.x)), Exp2(fmaf(s[i + 1], scale, -m.y))),
+        PackBf16(Exp2(fmaf(s[i + 2], scale, -m.x)), Exp2(fmaf(s[i + 3], scale, -m.y))));
+  }
+  FenceSharedForWgmma();
+}
+
+// The output so far times the factors of use `use`, which are one almost always.
+template <int N>
+__device__ __forceinline__ void RescaleOutput(const Consumer<N>& c, int use,
+                                              float (&o)[kHalfSlabs][N / 2]) {
+#pragma unroll
+  for (int i = 0; i < N / 2; i += 4) {
+    const float2 f = *reinterpret_cast<const float2*>(&c.shared->rescale[use % 2][c.Head(i)]);
+    if (__all_sync(0xffffffffU, f.x == 1.0F && f.y == 1.0F)) continue;
+#pragma unroll
+    for (int b = 0; b < kHalfSlabs; ++b) {
+      o[b][i] *= f.x;
+      o[b][i + 1] *= f.y;
+      o[b][i + 2] *= f.x;
+      o[b][i + 3] *= f.y;
+    }
+  }
+}
+
+// O^T += V^T P^T for the warpgroup's column blocks; asynchronous.
+template <int N>
+__device__ __forceinline__ void EnqueueOutput(const Consumer<N>& c, uint32_t keys, int use,
+                                              float (&o)[kHalfSlabs][N / 2]) {
+  using Shared = DecodeShared<N>;
+  const uint64_t values = SlabDescriptor(keys + c.group * kHalfSlabs * kTileSlabBytes);
+  const uint64_t weights =
+      SlabDescriptor(c.base + Shared::kWeights + use % 2 * Shared::kWeightBytes);
+  WgmmaFence();
+#pragma unroll
+  for (int k = 0; k < kTileKeys / 16; ++k) {
+#pragma unroll
+    for (int b = 0; b < kHalfSlabs; ++b) {
+      Wgmma<N, true>::Run(o[b], values + (b * kTileSlabBytes + k * 16 * kSlabRowBytes) / 16,
+                          weights + k * 32 / 16, 1);
+    }
+  }
+  WgmmaCommit();
+}
+
+// Two threads a head add the weights of half a tile each, in order.
+template <int N>
+__device__ __forceinline__ void AddWeights(const Consumer<N>& c, int use, float& sum) {
+  using Shared = DecodeShared<N>;
+  if (c.thread >= 2 * N) return;
+  const int n = c.thread / 2;
+  sum *= c.shared->rescale[use % 2][n];
+  const uint8_t* row = reinterpret_cast<const uint8_t*>(c.shared) - Shared::kFloats +
+                       Shared::kWeights + use % 2 * Shared::kWeightBytes;
+#pragma unroll
+  for (int piece = 0; piece < 4; ++piece) {
+    const uint4 v =
+        *reinterpret_cast<const uint4*>(row + SlabOffset(n, c.thread % 2 * 4 + piece));
+    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      sum += __uint_as_float(words[i] << 16);
+      sum += __uint_as_float(words[i] & 0xffff0000U);
+    }
+  }
+}
+
+// Sends the half of the output that the peer finishes, and this block's maxima and sums, to the peer.
+template <int N>
+__device__ __forceinline__ void SendToPeer(const Consumer<N>& c,
+                                           const float (&o)[kHalfSlabs][N / 2], float reference,
+                                           float sum) {
+  const uint32_t peer = static_cast<uint32_t>(c.rank ^ 1);
+  const auto store = [&](float* place, float value) {
+    *place = value;
+    StorePeer(PeerAddress(SharedAddress(place), peer), value);
+  };
+  if (c.group == 0 && c.thread < N) store(&c.shared->max[c.rank][c.thread], reference);
+  if (c.group == 1 && c.thread < 2 * N) {
+    store(&c.shared->sum[c.rank][c.thread / 2][c.thread % 2], sum);
+  }
+  if (c.group == c.rank) return;
+  const uint32_t to = PeerAddress(c.base + static_cast<uint32_t>(c.thread) * 16, peer);
+#pragma unroll
+  for (int b = 0; b < kHalfSlabs; ++b) {
+#pragma unroll
+    for (int i = 0; i < N / 2; i += 4) {
+      StorePeer4(to + (b * (N / 8) + i / 4) * kWarpgroup * 16, o[b][i], o[b][i + 1], o[b][i + 2],
+                 o[b][i + 3]);
+    }
+  }
+}
+
+// The warpgroup that owns the block's half: both blocks' outputs and the sink, merged in block order, into rows of `out`.
+template <int N>
+__device__ __forceinline__ void MergeAndStore(const Consumer<N>& c, const uint8_t* stage,
+                                              uint8_t* rows, float sink,
+                                              float (&o)[kHalfSlabs][N / 2],
+                                              __nv_bfloat16* out) {
+  if (c.thread < N) {
+    const int n = c.thread;
+    const float keys_max = fmaxf(c.shared->max[0][n], c.shared->max[1][n]);
+    const float top = fmaxf(keys_max, sink);
+    float first = 0.0F;
+    float second = 0.0F;
+    // An infinite sink leaves nothing to the keys, and so does a list without any.
+    if (keys_max != -INFINITY && sink != INFINITY) {
+      first = Exp2(c.shared->max[0][n] - top);
+      second = Exp2(c.shared->max[1][n] - top);
+      const float total = Exp2(sink - top) +
+                          first * (c.shared->sum[0][n][0] + c.shared->sum[0][n][1]) +
+                          second * (c.shared->sum[1][n][0] + c.shared->sum[1][n][1]);
+      first /= total;
+      second /= total;
+    }
+    c.shared->factor[c.rank][n] = first;
+    c.shared->factor[c.rank ^ 1][n] = second;
+  }
+  NamedBarrier(kMergeBarrier, kWarpgroup);
+  const uint32_t rows_at = SharedAddress(rows);
+#pragma unroll
+  for (int i = 0; i < N / 2; i += 4) {
+    const float2 own = *reinterpret_cast<const float2*>(&c.shared->factor[0][c.Head(i)]);
+    const float2 peer = *reinterpret_cast<const float2*>(&c.shared->factor[1][c.Head(i)]);
+    const int n = i * 2 + c.lane % 8;
+#pragma unroll
+    for (int b = 0; b < kHalfSlabs; ++b) {
+      const float4 p = *reinterpret_cast<const float4*>(
+          stage + ((b * (N / 8) + i / 4) * kWarpgroup + c.thread) * 16);
+      const int piece = b * 8 + c.warp % 4 * 2 + c.lane / 8 % 2;
+      StoreTransposed2(rows_at + n * kHalfDim * 2 + ((piece ^ (n & 7)) << 4),
+                       PackBf16(fmaf(p.x, peer.x, o[b][i] * own.x),
+                                fmaf(p.y, peer.y, o[b][i + 1] * own.y)),
+                       PackBf16(fmaf(p.z, peer.x, o[b][i + 2] * own.x),
+                                fmaf(p.w, peer.y, o[b][i + 3] * own.y)));
+    }
+  }
+  NamedBarrier(kMergeBarrier, kWarpgroup);
+  for (int i = c.thread; i < N * 32; i += kWarpgroup) {
+    const int n = i / 32;
+    const int piece = i % 32;
+    *reinterpret_cast<uint4*>(out + n * kDecodeHeadDim + c.rank * kHalfDim + piece * 8) =
+        *reinterpret_cast<const uint4*>(rows + n * kHalfDim * 2 + ((piece ^ (n & 7)) << 4));
+  }
+}
+
+template <int N>
+__device__ __forceinline__ void ConsumeTiles(const SparseAttentionArgs& a, const RowLists& lists,
+                                             const Consumer<N>& c, const TileStages& stages,
+                                             int64_t row, int first_head, uint8_t* memory) {
+  using Shared = DecodeShared<N>;
+  const int64_t at = row * a.q.stride + int64_t{first_head} * kDecodeHeadDim;
+  LoadDecodeQueries<N>(static_cast<const __nv_bfloat16*>(a.q.data) + at,
+                       c.base + Shared::kQueries);
+  const float sink = a.sink[first_head + c.thread % N] * kLog2e;
+  float o[kHalfSlabs][N / 2];
+#pragma unroll
+  for (int b = 0; b < kHalfSlabs; ++b) {
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) o[b][i] = 0.0F;
+  }
+  float reference = -INFINITY;  // warpgroup 0, thread n: of head n
+  float sum = 0.0F;             // warpgroup 1, thread 2 n + half: of head n
+  int use = 0;
+  for (int tile = c.rank; tile < lists.tiles; tile += kClusterBlocks, ++use) {
+    const uint32_t keys = stages.Keys(use);
+    stages.WaitFull(use);
+    if (c.group == 0) {
+      ScoreTile<N>(c, keys, lists.Count(tile), use, a.scale * kLog2e, reference);
+    }
+    NamedBarrier(kConsumerBarrier, kConsumerThreads);
+    RescaleOutput<N>(c, use, o);
+    EnqueueOutput<N>(c, keys, use, o);
+    if (c.group == 1) AddWeights<N>(c, use, sum);
+    WgmmaWait<0>();
+    stages.Release(use);
+  }
+  AllowNextKernel();
+  ClusterBarrier();  // both blocks are done with their stages
+  SendToPeer<N>(c, o, reference, sum);
+  ClusterBarrier();
+  if (c.group != c.rank) return;
+  const int64_t out_at = row * a.out.stride + int64_t{first_head} * kDecodeHeadDim;
+  MergeAndStore<N>(c, memory, memory + Shared::kQueries, sink, o,
+                   static_cast<__nv_bfloat16*>(a.out.data) + out_at);
+}
+
+// Grid: (2 * heads / N, rows).
+template <int N, KvFormat kFormat>
+__global__ void __cluster_dims__(kClusterBlocks, 1, 1) __launch_bounds__(kDecodeThreads, 1)
+    DecodeAttention(const __grid_constant__ SparseAttentionArgs a) {
+  using Shared = DecodeShared<N>;
+  constexpr int kProducerRegisters = ProducerRegisters<N, kFormat>();
+  extern __shared__ __align__(1024) uint8_t memory[];
+  WaitForPreviousKernel();
+  const int64_t row = blockIdx.y;
+  if (row >= *a.live) return;
+  Shared* shared = reinterpret_cast<Shared*>(memory + Shared::kFloats);
+  const uint32_t base = SharedAddress(memory);
+  const TileStages stages{base, SharedAddress(shared->full), SharedAddress(shared->empty)};
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < TileStages::kStages; ++i) {
+      InitBarrier(stages.full + i * 8, kProducerThreads / 32);
+      InitBarrier(stages.empty + i * 8, kConsumerThreads / 32);
+    }
+    FenceBarrierInit();
+  }
+  const RowLists lists(a, row);
+  const int rank = static_cast<int>(ClusterRank());
+  // Uniform across a warp: lets the compiler keep descriptors in uniform registers.
+  const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x / 32), 0);
+  __syncthreads();
+  if (warp >= kConsumerThreads / 32) {
+    ShrinkRegisters<kProducerRegisters>();
+    ProduceTiles<kFormat>(a, lists, rank, stages);
+    ClusterBarrier();
+    ClusterBarrier();
+    return;
+  }
+  GrowRegisters<256 - kProducerRegisters>();
+  const Consumer<N> consumer{shared,
+                             base,
+                             rank,
+                             warp,
+                             warp / 4,
+                             static_cast<int>(threadIdx.x) % 32,
+                             static_cast<int>(threadIdx.x) % kWarpgroup};
+  ConsumeTiles<N>(a, lists, consumer, stages, row,
+                  static_cast<int>(blockIdx.x) / kClusterBlocks * N, memory);
+}
+
+}  // namespace firesteel::sm90
