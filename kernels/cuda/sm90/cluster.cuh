@@ -35,7 +35,8 @@ __device__ __forceinline__ void NamedBarrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
 }
 
-// All threads of the cluster that have not exited; what they wrote to any block's shared memory is visible afterwards.
+// All threads of the cluster; what they wrote to any block's shared memory is visible afterwards. Before a block touches
+// another one's shared memory it must know that the other one has started.
 __device__ __forceinline__ void ClusterBarrier() {
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n"
@@ -53,13 +54,30 @@ __device__ __forceinline__ uint32_t PeerAddress(uint32_t shared, uint32_t rank) 
   asm("mapa.shared::cluster.u32 %0, %1, %2;\n" : "=r"(address) : "r"(shared), "r"(rank));
   return address;
 }
-__device__ __forceinline__ void StorePeer(uint32_t peer, float value) {
-  asm volatile("st.shared::cluster.f32 [%0], %1;\n" ::"r"(peer), "f"(value) : "memory");
-}
-__device__ __forceinline__ void StorePeer4(uint32_t peer, float x, float y, float z, float w) {
-  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"r"(peer), "f"(x), "f"(y),
-               "f"(z), "f"(w)
+// Arrives at another block's barrier. Orders nothing: for "I have read my shared memory, you may write to it".
+__device__ __forceinline__ void ArrivePeer(uint32_t peer_barrier) {
+  asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];\n" ::"r"(peer_barrier)
                : "memory");
+}
+// One arrival, and the phase ends only when `bytes` have come by StoreAsync too.
+__device__ __forceinline__ void ExpectBytes(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+// Stores to another block's shared memory that count at a barrier there; whoever waits for its phase sees them.
+__device__ __forceinline__ void StoreAsync(uint32_t peer, float value, uint32_t peer_barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];\n" ::"r"(peer),
+      "f"(value), "r"(peer_barrier)
+      : "memory");
+}
+__device__ __forceinline__ void StoreAsync4(uint32_t peer, float x, float y, float z, float w,
+                                            uint32_t peer_barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
+      "[%5];\n" ::"r"(peer),
+      "f"(x), "f"(y), "f"(z), "f"(w), "r"(peer_barrier)
+      : "memory");
 }
 
 // Registers a thread may use from here on; every warp of a warpgroup, in uniform control flow.

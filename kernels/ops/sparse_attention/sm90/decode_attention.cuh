@@ -1,8 +1,8 @@
 // Sparse decode attention on Hopper: rows with lists of their own over the window cache and the compressed cache.
 //
 // A cluster of two thread blocks serves N heads of one row. The row's tiles of 64 keys go to the blocks in turn, whatever
-// the batch; each block runs an online softmax over its tiles, then the two results are merged in block order. In a block,
-// 256 threads gather and decode tiles into two stages while two warpgroups use them:
+// the batch; each block runs an online softmax over its tiles, then each merges half of the output's columns in block order.
+// In a block, 256 threads gather and decode tiles into stages while two warpgroups use them:
 //   scores   warpgroup 0: S^T = K Q^T, 64 keys x N heads; maxima; weights P^T into shared memory
 //   output   each warpgroup: four of the eight 64-wide column blocks of O^T += V^T P^T, in registers
 //   sums     warpgroup 1: sums of the rounded weights, so that a constant value comes out as itself
@@ -23,8 +23,9 @@ inline constexpr int kWarpgroup = 128;
 inline constexpr int kConsumerThreads = 2 * kWarpgroup;
 inline constexpr int kDecodeThreads = kConsumerThreads + kProducerThreads;
 inline constexpr float kMaxSlack = 8.0F;  // log2 of the largest weight
-inline constexpr int kHalfDim = kDecodeHeadDim / 2;
-inline constexpr int kHalfSlabs = kDecodeSlabs / 2;
+inline constexpr int kHalfSlabs = kDecodeSlabs / 2;       // column blocks of a warpgroup
+inline constexpr int kMergeSlabs = kHalfSlabs / 2;        // those of them that its block merges
+inline constexpr int kMergeDim = kMergeSlabs * kSlabCols;
 
 // Registers of a producer thread; a consumer thread, which holds 2 N of the output, gets what is left of 256 for the pair.
 template <int N, KvFormat kFormat>
@@ -33,25 +34,30 @@ constexpr int ProducerRegisters() {
   return kFormat == KvFormat::kFp8 ? 64 : 56;
 }
 
-enum DecodeBarrier { kScoreBarrier = 1, kConsumerBarrier = 2, kMergeBarrier = 3 };
+enum DecodeBarrier { kScoreBarrier = 1, kConsumerBarrier = 2, kMergeBarrier = 3 };  // and 4, a warpgroup each
 
 template <int N>
 struct DecodeShared {
-  // Offsets in bytes. A stage takes the peer's half of the output at the end, `queries` the block's half of the result.
-  static constexpr int kQueries = TileStages::kStages * kTileBytes;
+  static constexpr int kStages = N <= 16 ? 3 : 2;
+  // Offsets in bytes. Stage 0 takes what the peer sends at the end, `queries` the block's part of the result.
+  static constexpr int kQueries = kStages * kTileBytes;
   static constexpr int kQueryBytes = N * kDecodeHeadDim * 2;
   static constexpr int kWeights = kQueries + kQueryBytes;  // two tiles of P^T, each one slab
   static constexpr int kWeightBytes = N * kSlabRowBytes;
   static constexpr int kFloats = kWeights + 2 * kWeightBytes;
+  // Half of the output of all columns, a maximum and two sums a head.
+  static constexpr int kPeerBytes = N * (kDecodeHeadDim / 2 + 3) * 4;
 
-  float tile_max[4][N];     // of a score warp's sixteen keys
-  float reference[N];       // the running maximum that weights refer to, in powers of two
-  float rescale[2][N];      // factor of what was summed before tile use % 2
-  float max[2][N];          // of the cluster's blocks, at the end
-  float sum[2][N][2];       // the same; two partial sums
-  float factor[2][N];       // of the block's own output in the result, and of its peer's
-  uint64_t full[TileStages::kStages];
-  uint64_t empty[TileStages::kStages];
+  float tile_max[4][N];   // of a score warp's sixteen keys
+  float reference[N];     // the running maximum that weights refer to, in powers of two
+  float rescale[2][N];    // factor of what was summed before tile use % 2
+  float max[2][N];        // of the cluster's blocks, at the end
+  float sum[2][N][2];     // the same; two partial sums
+  float factor[2][2][N];  // a warpgroup's copy: of the block's own output in the result, and of its peer's
+  uint64_t full[kStages];
+  uint64_t empty[kStages];
+  uint64_t ready;     // the peer has read its stages: eight consumer warps
+  uint64_t received;  // the peer's output has come
 };
 
 template <int N>
@@ -219,88 +225,109 @@ __device__ __forceinline__ void AddWeights(const Consumer<N>& c, int use, float&
   }
 }
 
-// Sends the half of the output that the peer finishes, and this block's maxima and sums, to the peer.
+// Sends column blocks kFirst and kFirst + 1 of the warpgroup's output to the peer's stage 0.
+template <int N, int kFirst>
+__device__ __forceinline__ void SendColumns(const Consumer<N>& c,
+                                            const float (&o)[kHalfSlabs][N / 2], uint32_t peer,
+                                            uint32_t received) {
+  const uint32_t to = PeerAddress(c.base + threadIdx.x * 16, peer);
+#pragma unroll
+  for (int b = 0; b < kMergeSlabs; ++b) {
+#pragma unroll
+    for (int i = 0; i < N / 2; i += 4) {
+      const float(&v)[N / 2] = o[kFirst + b];
+      StoreAsync4(to + (b * (N / 8) + i / 4) * kConsumerThreads * 16, v[i], v[i + 1], v[i + 2],
+                  v[i + 3], received);
+    }
+  }
+}
+
+// Sends the peer's columns of the output, and this block's maxima and sums.
 template <int N>
 __device__ __forceinline__ void SendToPeer(const Consumer<N>& c,
                                            const float (&o)[kHalfSlabs][N / 2], float reference,
                                            float sum) {
   const uint32_t peer = static_cast<uint32_t>(c.rank ^ 1);
+  const uint32_t received = PeerAddress(SharedAddress(&c.shared->received), peer);
   const auto store = [&](float* place, float value) {
     *place = value;
-    StorePeer(PeerAddress(SharedAddress(place), peer), value);
+    StoreAsync(PeerAddress(SharedAddress(place), peer), value, received);
   };
   if (c.group == 0 && c.thread < N) store(&c.shared->max[c.rank][c.thread], reference);
   if (c.group == 1 && c.thread < 2 * N) {
     store(&c.shared->sum[c.rank][c.thread / 2][c.thread % 2], sum);
   }
-  if (c.group == c.rank) return;
-  const uint32_t to = PeerAddress(c.base + static_cast<uint32_t>(c.thread) * 16, peer);
-#pragma unroll
-  for (int b = 0; b < kHalfSlabs; ++b) {
-#pragma unroll
-    for (int i = 0; i < N / 2; i += 4) {
-      StorePeer4(to + (b * (N / 8) + i / 4) * kWarpgroup * 16, o[b][i], o[b][i + 1], o[b][i + 2],
-                 o[b][i + 3]);
-    }
+  if (c.rank == 0) {
+    SendColumns<N, kMergeSlabs>(c, o, peer, received);
+  } else {
+    SendColumns<N, 0>(c, o, peer, received);
   }
 }
 
-// The warpgroup that owns the block's half: both blocks' outputs and the sink, merged in block order, into rows of `out`.
+// The factors of both blocks' outputs in the result, with the sink in the denominator.
 template <int N>
-__device__ __forceinline__ void MergeAndStore(const Consumer<N>& c, const uint8_t* stage,
-                                              uint8_t* rows, float sink,
-                                              float (&o)[kHalfSlabs][N / 2],
-                                              __nv_bfloat16* out) {
-  if (c.thread < N) {
-    const int n = c.thread;
-    const float keys_max = fmaxf(c.shared->max[0][n], c.shared->max[1][n]);
-    const float top = fmaxf(keys_max, sink);
-    float first = 0.0F;
-    float second = 0.0F;
-    // An infinite sink leaves nothing to the keys, and so does a list without any.
-    if (keys_max != -INFINITY && sink != INFINITY) {
-      first = Exp2(c.shared->max[0][n] - top);
-      second = Exp2(c.shared->max[1][n] - top);
-      const float total = Exp2(sink - top) +
-                          first * (c.shared->sum[0][n][0] + c.shared->sum[0][n][1]) +
-                          second * (c.shared->sum[1][n][0] + c.shared->sum[1][n][1]);
-      first /= total;
-      second /= total;
-    }
-    c.shared->factor[c.rank][n] = first;
-    c.shared->factor[c.rank ^ 1][n] = second;
+__device__ __forceinline__ void MergeFactors(const Consumer<N>& c, float sink) {
+  if (c.thread >= N) return;
+  const int n = c.thread;
+  const float keys_max = fmaxf(c.shared->max[0][n], c.shared->max[1][n]);
+  const float top = fmaxf(keys_max, sink);
+  float first = 0.0F;
+  float second = 0.0F;
+  // An infinite sink leaves nothing to the keys, and so does a list without any.
+  if (keys_max != -INFINITY && sink != INFINITY) {
+    first = Exp2(c.shared->max[0][n] - top);
+    second = Exp2(c.shared->max[1][n] - top);
+    const float total = Exp2(sink - top) +
+                        first * (c.shared->sum[0][n][0] + c.shared->sum[0][n][1]) +
+                        second * (c.shared->sum[1][n][0] + c.shared->sum[1][n][1]);
+    first /= total;
+    second /= total;
   }
-  NamedBarrier(kMergeBarrier, kWarpgroup);
+  c.shared->factor[c.group][c.rank][n] = first;
+  c.shared->factor[c.group][c.rank ^ 1][n] = second;
+}
+
+// Merges column blocks kFirst and kFirst + 1 of the warpgroup with the peer's and stores them.
+template <int N, int kFirst>
+__device__ __forceinline__ void MergeColumns(const Consumer<N>& c, uint8_t* memory,
+                                             const float (&o)[kHalfSlabs][N / 2],
+                                             __nv_bfloat16* out) {
+  constexpr int kRowBytes = kMergeDim * 2;
+  uint8_t* rows = memory + DecodeShared<N>::kQueries + c.group * N * kRowBytes;
   const uint32_t rows_at = SharedAddress(rows);
 #pragma unroll
   for (int i = 0; i < N / 2; i += 4) {
-    const float2 own = *reinterpret_cast<const float2*>(&c.shared->factor[0][c.Head(i)]);
-    const float2 peer = *reinterpret_cast<const float2*>(&c.shared->factor[1][c.Head(i)]);
+    const float2 own = *reinterpret_cast<const float2*>(&c.shared->factor[c.group][0][c.Head(i)]);
+    const float2 other = *reinterpret_cast<const float2*>(&c.shared->factor[c.group][1][c.Head(i)]);
     const int n = i * 2 + c.lane % 8;
 #pragma unroll
-    for (int b = 0; b < kHalfSlabs; ++b) {
+    for (int b = 0; b < kMergeSlabs; ++b) {
       const float4 p = *reinterpret_cast<const float4*>(
-          stage + ((b * (N / 8) + i / 4) * kWarpgroup + c.thread) * 16);
+          memory + ((b * (N / 8) + i / 4) * kConsumerThreads + threadIdx.x) * 16);
+      const float(&v)[N / 2] = o[kFirst + b];
       const int piece = b * 8 + c.warp % 4 * 2 + c.lane / 8 % 2;
-      StoreTransposed2(rows_at + n * kHalfDim * 2 + ((piece ^ (n & 7)) << 4),
-                       PackBf16(fmaf(p.x, peer.x, o[b][i] * own.x),
-                                fmaf(p.y, peer.y, o[b][i + 1] * own.y)),
-                       PackBf16(fmaf(p.z, peer.x, o[b][i + 2] * own.x),
-                                fmaf(p.w, peer.y, o[b][i + 3] * own.y)));
+      StoreTransposed2(
+          rows_at + n * kRowBytes + ((piece ^ (n & 7)) << 4),
+          PackBf16(fmaf(p.x, other.x, v[i] * own.x), fmaf(p.y, other.y, v[i + 1] * own.y)),
+          PackBf16(fmaf(p.z, other.x, v[i + 2] * own.x), fmaf(p.w, other.y, v[i + 3] * own.y)));
     }
   }
-  NamedBarrier(kMergeBarrier, kWarpgroup);
-  for (int i = c.thread; i < N * 32; i += kWarpgroup) {
-    const int n = i / 32;
-    const int piece = i % 32;
-    *reinterpret_cast<uint4*>(out + n * kDecodeHeadDim + c.rank * kHalfDim + piece * 8) =
-        *reinterpret_cast<const uint4*>(rows + n * kHalfDim * 2 + ((piece ^ (n & 7)) << 4));
+  NamedBarrier(kMergeBarrier + c.group, kWarpgroup);
+  constexpr int kPieces = kRowBytes / 16;
+  __nv_bfloat16* to = out + (c.group * kHalfSlabs + kFirst) * kSlabCols;
+#pragma unroll
+  for (int i = c.thread; i < N * kPieces; i += kWarpgroup) {
+    const int n = i / kPieces;
+    const int piece = i % kPieces;
+    *reinterpret_cast<uint4*>(to + n * kDecodeHeadDim + piece * 8) =
+        *reinterpret_cast<const uint4*>(rows + n * kRowBytes + ((piece ^ (n & 7)) << 4));
   }
 }
 
 template <int N>
 __device__ __forceinline__ void ConsumeTiles(const SparseAttentionArgs& a, const RowLists& lists,
-                                             const Consumer<N>& c, const TileStages& stages,
+                                             const Consumer<N>& c,
+                                             const TileStages<DecodeShared<N>::kStages>& stages,
                                              int64_t row, int first_head, uint8_t* memory) {
   using Shared = DecodeShared<N>;
   const int64_t at = row * a.q.stride + int64_t{first_head} * kDecodeHeadDim;
@@ -330,13 +357,23 @@ __device__ __forceinline__ void ConsumeTiles(const SparseAttentionArgs& a, const
     stages.Release(use);
   }
   AllowNextKernel();
-  ClusterBarrier();  // both blocks are done with their stages
+  __syncwarp();
+  if (c.lane == 0) {
+    ArrivePeer(PeerAddress(SharedAddress(&c.shared->ready), static_cast<uint32_t>(c.rank ^ 1)));
+  }
+  WaitBarrier(SharedAddress(&c.shared->ready), 0);
   SendToPeer<N>(c, o, reference, sum);
-  ClusterBarrier();
-  if (c.group != c.rank) return;
-  const int64_t out_at = row * a.out.stride + int64_t{first_head} * kDecodeHeadDim;
-  MergeAndStore<N>(c, memory, memory + Shared::kQueries, sink, o,
-                   static_cast<__nv_bfloat16*>(a.out.data) + out_at);
+  NamedBarrier(kConsumerBarrier, kConsumerThreads);  // this block's maxima and sums are there
+  WaitBarrier(SharedAddress(&c.shared->received), 0);
+  MergeFactors<N>(c, sink);
+  NamedBarrier(kMergeBarrier + c.group, kWarpgroup);
+  __nv_bfloat16* out = static_cast<__nv_bfloat16*>(a.out.data) + row * a.out.stride +
+                       int64_t{first_head} * kDecodeHeadDim;
+  if (c.rank == 0) {
+    MergeColumns<N, 0>(c, memory, o, out);
+  } else {
+    MergeColumns<N, kMergeSlabs>(c, memory, o, out);
+  }
 }
 
 // Grid: (2 * heads / N, rows).
@@ -351,24 +388,27 @@ __global__ void __cluster_dims__(kClusterBlocks, 1, 1) __launch_bounds__(kDecode
   if (row >= *a.live) return;
   Shared* shared = reinterpret_cast<Shared*>(memory + Shared::kFloats);
   const uint32_t base = SharedAddress(memory);
-  const TileStages stages{base, SharedAddress(shared->full), SharedAddress(shared->empty)};
+  const TileStages<Shared::kStages> stages{base, SharedAddress(shared->full),
+                                           SharedAddress(shared->empty)};
   if (threadIdx.x == 0) {
-    for (int i = 0; i < TileStages::kStages; ++i) {
+    constexpr uint32_t kConsumerWarps = kConsumerThreads / 32;
+    for (int i = 0; i < Shared::kStages; ++i) {
       InitBarrier(stages.full + i * 8, kProducerThreads / 32);
-      InitBarrier(stages.empty + i * 8, kConsumerThreads / 32);
+      InitBarrier(stages.empty + i * 8, kConsumerWarps);
     }
+    InitBarrier(SharedAddress(&shared->ready), kConsumerWarps);
+    InitBarrier(SharedAddress(&shared->received), 1);
     FenceBarrierInit();
+    ExpectBytes(SharedAddress(&shared->received), Shared::kPeerBytes);
   }
   const RowLists lists(a, row);
   const int rank = static_cast<int>(ClusterRank());
   // Uniform across a warp: lets the compiler keep descriptors in uniform registers.
   const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x / 32), 0);
-  __syncthreads();
+  ClusterBarrier();
   if (warp >= kConsumerThreads / 32) {
     ShrinkRegisters<kProducerRegisters>();
     ProduceTiles<kFormat>(a, lists, rank, stages);
-    ClusterBarrier();
-    ClusterBarrier();
     return;
   }
   GrowRegisters<256 - kProducerRegisters>();

@@ -73,10 +73,9 @@ struct CacheRow {
   }
 };
 
-// Asks for `bytes` (a multiple of 16, as is the address) to be in the second-level cache soon.
-__device__ __forceinline__ void PrefetchBulk(const void* global, uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;\n" ::"l"(global), "r"(bytes)
-               : "memory");
+// Asks for the line at `global` to be in the second-level cache soon.
+__device__ __forceinline__ void PrefetchLine(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];\n" ::"l"(global) : "memory");
 }
 
 // fp8 rows travel through registers: a row is 36 pieces of 16 bytes, 28 of sixteen codes and 8 of eight bf16. A thread
@@ -96,28 +95,35 @@ struct Fp8Tile {
     return static_cast<int>(threadIdx.x) % kThreadsPerKey;
   }
 
-  static __device__ __forceinline__ void Prefetch(const SparseAttentionArgs& a,
-                                                  const RowLists& lists, int tile) {
-    if (tile >= lists.tiles || Piece() != 0 || Key() >= lists.Count(tile)) return;
-    const CacheRow<kRowBytes> row(lists.InWindow(tile) ? a.window : a.extra,
-                                  lists.Key(tile, Key()));
-    PrefetchBulk(row.data, kRowBytes);
+  // The cache row that this thread loads of a tile, or -1.
+  static __device__ __forceinline__ int32_t Row(const RowLists& lists, int tile) {
+    return tile < lists.tiles && Key() < lists.Count(tile) ? lists.Key(tile, Key()) : -1;
+  }
+  static __device__ __forceinline__ const KvPages& Pages(const SparseAttentionArgs& a,
+                                                         const RowLists& lists, int tile) {
+    return lists.InWindow(tile) ? a.window : a.extra;
   }
 
-  __device__ __forceinline__ void Load(const SparseAttentionArgs& a, const RowLists& lists,
-                                       int tile) {
-    const bool live = Key() < lists.Count(tile);
-    const CacheRow<kRowBytes> row(lists.InWindow(tile) ? a.window : a.extra,
-                                  live ? lists.Key(tile, Key()) : 0);
-    const std::byte* data = row.data + Piece() * 16;
+  // The four threads of a row ask for all its lines.
+  static __device__ __forceinline__ void Prefetch(const KvPages& pages, int32_t row) {
+    constexpr int kStep = 80;  // eight of them cover a row and skip no line
+    if (row < 0) return;
+    const std::byte* data = CacheRow<kRowBytes>(pages, row).data + Piece() * 2 * kStep;
+    PrefetchLine(data);
+    PrefetchLine(data + kStep);
+  }
+
+  __device__ __forceinline__ void Load(const KvPages& pages, int32_t row) {
+    const CacheRow<kRowBytes> at(pages, max(row, 0));
+    const std::byte* data = at.data + Piece() * 16;
     // Rows past the list are zeros: their weight is zero, and zero times what was left there need not be.
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
       raw[i] = make_uint4(0, 0, 0, 0);
-      if (live) raw[i] = LoadStreaming(data + i * kThreadsPerKey * 16);
+      if (row >= 0) raw[i] = LoadStreaming(data + i * kThreadsPerKey * 16);
     }
     scales = make_uint2(0, 0);
-    if (live) scales = *reinterpret_cast<const uint2*>(row.scale);
+    if (row >= 0) scales = *reinterpret_cast<const uint2*>(at.scale);
   }
 
   __device__ __forceinline__ void Store(uint32_t keys) const {
@@ -162,9 +168,9 @@ struct Bf16Tile {
   }
 };
 
-// Two tiles of keys in flight between the producers and the consumers.
+// Tiles of keys on their way from the producers to the consumers.
+template <int kStages>
 struct TileStages {
-  static constexpr int kStages = 2;
   uint32_t keys;   // shared address of stage 0
   uint32_t full;   // shared address of kStages barriers: one arrival a producer warp
   uint32_t empty;  // the same: one arrival a consumer warp
@@ -193,28 +199,29 @@ struct TileStages {
 };
 
 // Fills stage after stage with the tiles first_tile, first_tile + kClusterBlocks, ... of a row.
-template <KvFormat kFormat>
+template <KvFormat kFormat, int kStages>
 __device__ __forceinline__ void ProduceTiles(const SparseAttentionArgs& a, const RowLists& lists,
-                                             int first_tile, const TileStages& stages) {
+                                             int first_tile, const TileStages<kStages>& stages) {
   if (first_tile >= lists.tiles) return;
+  int use = 0;
   if constexpr (kFormat == KvFormat::kFp8) {
-    constexpr int kAhead = 3;  // uses between asking for a tile and loading it
+    // Ahead of a tile's decoding: its bytes in registers; one tile further, in the second-level cache; two, its row number.
     Fp8Tile tile;
-    tile.Load(a, lists, first_tile);
-#pragma unroll
-    for (int i = 1; i <= kAhead; ++i) {
-      Fp8Tile::Prefetch(a, lists, first_tile + i * kClusterBlocks);
-    }
-    int use = 0;
-    for (int t = first_tile; t < lists.tiles; t += kClusterBlocks, ++use) {
+    tile.Load(Fp8Tile::Pages(a, lists, first_tile), Fp8Tile::Row(lists, first_tile));
+    int next = first_tile + kClusterBlocks;
+    int32_t next_row = Fp8Tile::Row(lists, next);
+    int32_t later_row = Fp8Tile::Row(lists, next + kClusterBlocks);
+    Fp8Tile::Prefetch(Fp8Tile::Pages(a, lists, next), next_row);
+    for (; next - kClusterBlocks < lists.tiles; next += kClusterBlocks, ++use) {
       stages.WaitEmpty(use);
       tile.Store(stages.Keys(use));
       stages.Fill(use);
-      Fp8Tile::Prefetch(a, lists, t + (kAhead + 1) * kClusterBlocks);
-      if (t + kClusterBlocks < lists.tiles) tile.Load(a, lists, t + kClusterBlocks);
+      tile.Load(Fp8Tile::Pages(a, lists, next), next_row);
+      Fp8Tile::Prefetch(Fp8Tile::Pages(a, lists, next + kClusterBlocks), later_row);
+      next_row = later_row;
+      later_row = Fp8Tile::Row(lists, next + 2 * kClusterBlocks);
     }
   } else {
-    int use = 0;
     for (int t = first_tile; t < lists.tiles; t += kClusterBlocks, ++use) {
       stages.WaitEmpty(use);
       Bf16Tile::Copy(a, lists, t, stages.Keys(use));
