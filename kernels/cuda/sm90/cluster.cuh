@@ -35,6 +35,20 @@ __device__ __forceinline__ void NamedBarrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
 }
 
+// The same, and whether `mine` is true for any of them.
+__device__ __forceinline__ bool NamedBarrierAny(int id, int threads, bool mine) {
+  uint32_t any;
+  asm volatile(
+      "{\n.reg .pred p, q;\n"
+      "setp.ne.u32 p, %1, 0;\n"
+      "bar.red.or.pred q, %2, %3, p;\n"
+      "selp.u32 %0, 1, 0, q;\n}\n"
+      : "=r"(any)
+      : "r"(static_cast<uint32_t>(mine)), "r"(id), "r"(threads)
+      : "memory");
+  return any != 0;
+}
+
 // All threads of the cluster; what they wrote to any block's shared memory is visible afterwards. Before a block touches
 // another one's shared memory it must know that the other one has started.
 __device__ __forceinline__ void ClusterBarrier() {

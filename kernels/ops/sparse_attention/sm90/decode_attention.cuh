@@ -36,6 +36,7 @@ constexpr int ProducerRegisters() {
 
 enum DecodeBarrier { kScoreBarrier = 1, kConsumerBarrier = 2, kMergeBarrier = 3 };  // and 4, a warpgroup each
 
+// Heads are read in pairs: arrays of floats start at multiples of eight bytes.
 template <int N>
 struct DecodeShared {
   static constexpr int kStages = N <= 16 ? 3 : 2;
@@ -49,8 +50,9 @@ struct DecodeShared {
   static constexpr int kPeerBytes = N * (kDecodeHeadDim / 2 + 3) * 4;
 
   float tile_max[4][N];   // of a score warp's sixteen keys
-  float reference[N];     // the running maximum that weights refer to, in powers of two
-  float rescale[2][N];    // factor of what was summed before tile use % 2
+  float reference[N];     // what weights refer to, in powers of two: a running maximum
+  float limit[N];         // a score above this moves the reference; -infinity before the first score
+  float rescale[2][N];    // factor of what was summed before tile use % 2, if a reference has moved there
   float max[2][N];        // of the cluster's blocks, at the end
   float sum[2][N][2];     // the same; two partial sums
   float factor[2][2][N];  // a warpgroup's copy: of the block's own output in the result, and of its peer's
@@ -58,6 +60,7 @@ struct DecodeShared {
   uint64_t empty[kStages];
   uint64_t ready;     // the peer has read its stages: eight consumer warps
   uint64_t received;  // the peer's output has come
+  bool moved[2];      // a reference has moved before tile use % 2
 };
 
 template <int N>
@@ -81,28 +84,24 @@ struct Consumer {
   __device__ __forceinline__ int Head(int i) const { return i * 2 + lane % 4 * 2; }
 };
 
-// A CTA's queries into eight slabs of N rows.
+// The block's queries into eight slabs of N rows; asynchronous.
 template <int N>
 __device__ __forceinline__ void LoadDecodeQueries(const __nv_bfloat16* q, uint32_t slabs) {
-  for (int i = static_cast<int>(threadIdx.x); i < N * 64; i += kConsumerThreads) {
-    const int n = i / 64;
-    const int piece = i % 64;
+#pragma unroll
+  for (int n0 = 0; n0 < N; n0 += kConsumerThreads / 64) {
+    const int n = n0 + static_cast<int>(threadIdx.x) / 64;
+    const int piece = static_cast<int>(threadIdx.x) % 64;
     CopyAsync16(slabs + piece / 8 * N * kSlabRowBytes + SlabOffset(n, piece % 8),
                 q + n * kDecodeHeadDim + piece * 8);
   }
-  asm volatile("cp.async.wait_all;\n" ::: "memory");
-  FenceSharedForWgmma();
-  NamedBarrier(kConsumerBarrier, kConsumerThreads);
 }
 
-// Warpgroup 0: scores of the tile in `keys`, the maxima's update, and the weights of use `use`.
+// Warpgroup 0: S^T = K Q^T of the tile in `keys`, -infinity past the tile's `count` keys.
 template <int N>
-__device__ __forceinline__ void ScoreTile(const Consumer<N>& c, uint32_t keys, int count, int use,
-                                          float scale, float& reference) {
-  using Shared = DecodeShared<N>;
-  float s[N / 2];
+__device__ __forceinline__ void ComputeScores(const Consumer<N>& c, uint32_t keys, int count,
+                                              float (&s)[N / 2]) {
   const uint64_t key_rows = SlabDescriptor(keys);
-  const uint64_t queries = SlabDescriptor(c.base + Shared::kQueries);
+  const uint64_t queries = SlabDescriptor(c.base + DecodeShared<N>::kQueries);
   WgmmaFence();
 #pragma unroll
   for (int slab = 0; slab < kDecodeSlabs; ++slab) {
@@ -114,15 +113,29 @@ __device__ __forceinline__ void ScoreTile(const Consumer<N>& c, uint32_t keys, i
   }
   WgmmaCommit();
   WgmmaWait<0>();
-
+  if (count == kTileKeys) return;
   const int key = c.warp * 16 + c.lane / 4;
-  if (count < kTileKeys) {
 #pragma unroll
-    for (int i = 0; i < N / 2; i += 4) {
-      if (key >= count) s[i] = s[i + 1] = -INFINITY;
-      if (key + 8 >= count) s[i + 2] = s[i + 3] = -INFINITY;
-    }
+  for (int i = 0; i < N / 2; i += 4) {
+    if (key >= count) s[i] = s[i + 1] = -INFINITY;
+    if (key + 8 >= count) s[i + 2] = s[i + 3] = -INFINITY;
   }
+}
+
+// Moves the references of heads with a score above their limit. Whether a head's moves depends on its own scores alone.
+template <int N>
+__device__ __forceinline__ void MoveReferences(const Consumer<N>& c, const float (&s)[N / 2],
+                                               int use, float scale) {
+  bool above = false;
+#pragma unroll
+  for (int i = 0; i < N / 2; i += 4) {
+    const float2 limit = *reinterpret_cast<const float2*>(&c.shared->limit[c.Head(i)]);
+    above |= fmaxf(s[i], s[i + 2]) * scale > limit.x;
+    above |= fmaxf(s[i + 1], s[i + 3]) * scale > limit.y;
+  }
+  const bool moved = NamedBarrierAny(kScoreBarrier, kWarpgroup, above);
+  if (c.thread == 0) c.shared->moved[use % 2] = moved;
+  if (!moved) return;
 #pragma unroll
   for (int i = 0; i < N / 2; i += 4) {
     float m0 = fmaxf(s[i], s[i + 2]);
@@ -143,21 +156,29 @@ __device__ __forceinline__ void ScoreTile(const Consumer<N>& c, uint32_t keys, i
     for (int w = 1; w < 4; ++w) m = fmaxf(m, c.shared->tile_max[w][c.thread]);
     m *= scale;
     float rescale = 1.0F;
-    if (m > reference + kMaxSlack) {  // also when there was none: -infinity
-      rescale = Exp2(reference - m);
-      reference = m;
+    const float limit = c.shared->limit[c.thread];
+    if (m > limit) {
+      // Nothing was summed before the first reference.
+      rescale = limit == -INFINITY ? 0.0F : Exp2(c.shared->reference[c.thread] - m);
+      c.shared->reference[c.thread] = m;
+      c.shared->limit[c.thread] = m + kMaxSlack;
     }
     c.shared->rescale[use % 2][c.thread] = rescale;
-    c.shared->reference[c.thread] = reference == -INFINITY ? 0.0F : reference;
   }
   NamedBarrier(kScoreBarrier, kWarpgroup);
+}
+
+// P^T of use `use` from the scores.
+template <int N>
+__device__ __forceinline__ void StoreWeights(const Consumer<N>& c, const float (&s)[N / 2], int use,
+                                             float scale) {
+  using Shared = DecodeShared<N>;
   const uint32_t weights = c.base + Shared::kWeights + use % 2 * Shared::kWeightBytes;
 #pragma unroll
   for (int i = 0; i < N / 2; i += 4) {
     const float2 m = *reinterpret_cast<const float2*>(&c.shared->reference[c.Head(i)]);
     // Eight heads by sixteen keys: two 8x8 tiles side by side in the slab row of each head.
-    const uint32_t at =
-        weights + SlabOffset(i * 2 + c.lane % 8, c.warp * 2 + c.lane / 8 % 2);
+    const uint32_t at = weights + SlabOffset(i * 2 + c.lane % 8, c.warp * 2 + c.lane / 8 % 2);
     StoreTransposed2(
         at, PackBf16(Exp2(fmaf(s[i], scale, -m.x)), Exp2(fmaf(s[i + 1], scale, -m.y))),
         PackBf16(Exp2(fmaf(s[i + 2], scale, -m.x)), Exp2(fmaf(s[i + 3], scale, -m.y))));
@@ -165,14 +186,14 @@ __device__ __forceinline__ void ScoreTile(const Consumer<N>& c, uint32_t keys, i
   FenceSharedForWgmma();
 }
 
-// The output so far times the factors of use `use`, which are one almost always.
+// The output so far times the factors of use `use`.
 template <int N>
 __device__ __forceinline__ void RescaleOutput(const Consumer<N>& c, int use,
                                               float (&o)[kHalfSlabs][N / 2]) {
+  if (!c.shared->moved[use % 2]) return;
 #pragma unroll
   for (int i = 0; i < N / 2; i += 4) {
     const float2 f = *reinterpret_cast<const float2*>(&c.shared->rescale[use % 2][c.Head(i)]);
-    if (__all_sync(0xffffffffU, f.x == 1.0F && f.y == 1.0F)) continue;
 #pragma unroll
     for (int b = 0; b < kHalfSlabs; ++b) {
       o[b][i] *= f.x;
@@ -209,7 +230,7 @@ __device__ __forceinline__ void AddWeights(const Consumer<N>& c, int use, float&
   using Shared = DecodeShared<N>;
   if (c.thread >= 2 * N) return;
   const int n = c.thread / 2;
-  sum *= c.shared->rescale[use % 2][n];
+  if (c.shared->moved[use % 2]) sum *= c.shared->rescale[use % 2][n];
   const uint8_t* row = reinterpret_cast<const uint8_t*>(c.shared) - Shared::kFloats +
                        Shared::kWeights + use % 2 * Shared::kWeightBytes;
 #pragma unroll
@@ -245,15 +266,17 @@ __device__ __forceinline__ void SendColumns(const Consumer<N>& c,
 // Sends the peer's columns of the output, and this block's maxima and sums.
 template <int N>
 __device__ __forceinline__ void SendToPeer(const Consumer<N>& c,
-                                           const float (&o)[kHalfSlabs][N / 2], float reference,
-                                           float sum) {
+                                           const float (&o)[kHalfSlabs][N / 2], float sum) {
   const uint32_t peer = static_cast<uint32_t>(c.rank ^ 1);
   const uint32_t received = PeerAddress(SharedAddress(&c.shared->received), peer);
   const auto store = [&](float* place, float value) {
     *place = value;
     StoreAsync(PeerAddress(SharedAddress(place), peer), value, received);
   };
-  if (c.group == 0 && c.thread < N) store(&c.shared->max[c.rank][c.thread], reference);
+  if (c.group == 0 && c.thread < N) {
+    const bool none = c.shared->limit[c.thread] == -INFINITY;
+    store(&c.shared->max[c.rank][c.thread], none ? -INFINITY : c.shared->reference[c.thread]);
+  }
   if (c.group == 1 && c.thread < 2 * N) {
     store(&c.shared->sum[c.rank][c.thread / 2][c.thread % 2], sum);
   }
@@ -324,7 +347,7 @@ __device__ __forceinline__ void MergeColumns(const Consumer<N>& c, uint8_t* memo
   }
 }
 
-template <int N>
+template <int N, int kRegisters>
 __device__ __forceinline__ void ConsumeTiles(const SparseAttentionArgs& a, const RowLists& lists,
                                              const Consumer<N>& c,
                                              const TileStages<DecodeShared<N>::kStages>& stages,
@@ -333,21 +356,32 @@ __device__ __forceinline__ void ConsumeTiles(const SparseAttentionArgs& a, const
   const int64_t at = row * a.q.stride + int64_t{first_head} * kDecodeHeadDim;
   LoadDecodeQueries<N>(static_cast<const __nv_bfloat16*>(a.q.data) + at,
                        c.base + Shared::kQueries);
-  const float sink = a.sink[first_head + c.thread % N] * kLog2e;
+  if (threadIdx.x < N) {
+    c.shared->reference[threadIdx.x] = 0.0F;
+    c.shared->limit[threadIdx.x] = -INFINITY;
+  }
+  ClusterBarrier();
+  GrowRegisters<kRegisters>();
+  asm volatile("cp.async.wait_all;\n" ::: "memory");
+  FenceSharedForWgmma();
+  NamedBarrier(kConsumerBarrier, kConsumerThreads);
   float o[kHalfSlabs][N / 2];
 #pragma unroll
   for (int b = 0; b < kHalfSlabs; ++b) {
 #pragma unroll
     for (int i = 0; i < N / 2; ++i) o[b][i] = 0.0F;
   }
-  float reference = -INFINITY;  // warpgroup 0, thread n: of head n
-  float sum = 0.0F;             // warpgroup 1, thread 2 n + half: of head n
+  float sum = 0.0F;  // warpgroup 1, thread 2 n + half: of head n
   int use = 0;
   for (int tile = c.rank; tile < lists.tiles; tile += kClusterBlocks, ++use) {
     const uint32_t keys = stages.Keys(use);
     stages.WaitFull(use);
     if (c.group == 0) {
-      ScoreTile<N>(c, keys, lists.Count(tile), use, a.scale * kLog2e, reference);
+      const float scale = a.scale * kLog2e;
+      float s[N / 2];
+      ComputeScores<N>(c, keys, lists.Count(tile), s);
+      MoveReferences<N>(c, s, use, scale);
+      StoreWeights<N>(c, s, use, scale);
     }
     NamedBarrier(kConsumerBarrier, kConsumerThreads);
     RescaleOutput<N>(c, use, o);
@@ -362,7 +396,8 @@ __device__ __forceinline__ void ConsumeTiles(const SparseAttentionArgs& a, const
     ArrivePeer(PeerAddress(SharedAddress(&c.shared->ready), static_cast<uint32_t>(c.rank ^ 1)));
   }
   WaitBarrier(SharedAddress(&c.shared->ready), 0);
-  SendToPeer<N>(c, o, reference, sum);
+  SendToPeer<N>(c, o, sum);
+  const float sink = a.sink[first_head + c.thread % N] * kLog2e;
   NamedBarrier(kConsumerBarrier, kConsumerThreads);  // this block's maxima and sums are there
   WaitBarrier(SharedAddress(&c.shared->received), 0);
   MergeFactors<N>(c, sink);
@@ -405,13 +440,10 @@ __global__ void __cluster_dims__(kClusterBlocks, 1, 1) __launch_bounds__(kDecode
   const int rank = static_cast<int>(ClusterRank());
   // Uniform across a warp: lets the compiler keep descriptors in uniform registers.
   const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x / 32), 0);
-  ClusterBarrier();
   if (warp >= kConsumerThreads / 32) {
-    ShrinkRegisters<kProducerRegisters>();
-    ProduceTiles<kFormat>(a, lists, rank, stages);
+    ProduceTiles<kFormat, Shared::kStages, kProducerRegisters>(a, lists, rank, stages);
     return;
   }
-  GrowRegisters<256 - kProducerRegisters>();
   const Consumer<N> consumer{shared,
                              base,
                              rank,
@@ -419,8 +451,9 @@ __global__ void __cluster_dims__(kClusterBlocks, 1, 1) __launch_bounds__(kDecode
                              warp / 4,
                              static_cast<int>(threadIdx.x) % 32,
                              static_cast<int>(threadIdx.x) % kWarpgroup};
-  ConsumeTiles<N>(a, lists, consumer, stages, row,
-                  static_cast<int>(blockIdx.x) / kClusterBlocks * N, memory);
+  ConsumeTiles<N, 256 - kProducerRegisters>(a, lists, consumer, stages, row,
+                                            static_cast<int>(blockIdx.x) / kClusterBlocks * N,
+                                            memory);
 }
 
 }  // namespace firesteel::sm90

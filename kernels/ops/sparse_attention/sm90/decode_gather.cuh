@@ -113,32 +113,58 @@ struct Fp8Tile {
     PrefetchLine(data + kStep);
   }
 
-  __device__ __forceinline__ void Load(const KvPages& pages, int32_t row) {
-    const CacheRow<kRowBytes> at(pages, max(row, 0));
-    const std::byte* data = at.data + Piece() * 16;
-    // Rows past the list are zeros: their weight is zero, and zero times what was left there need not be.
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      raw[i] = make_uint4(0, 0, 0, 0);
-      if (row >= 0) raw[i] = LoadStreaming(data + i * kThreadsPerKey * 16);
+  // The row whose pieces are loaded next.
+  struct Source {
+    const std::byte* data;  // null past the list
+    const std::byte* scale;
+    __device__ __forceinline__ Source(const KvPages& pages, int32_t row) {
+      const CacheRow<kRowBytes> at(pages, max(row, 0));
+      data = row < 0 ? nullptr : at.data + Piece() * 16;
+      scale = at.scale;
     }
+  };
+
+  // Rows past the list are zeros: their weight is zero, and zero times what was left there need not be.
+  __device__ __forceinline__ void LoadPiece(const Source& source, int i) {
+    raw[i] = make_uint4(0, 0, 0, 0);
+    if (source.data != nullptr) raw[i] = LoadStreaming(source.data + i * kThreadsPerKey * 16);
+  }
+  __device__ __forceinline__ void LoadScales(const Source& source) {
     scales = make_uint2(0, 0);
-    if (row >= 0) scales = *reinterpret_cast<const uint2*>(at.scale);
+    if (source.data != nullptr) scales = *reinterpret_cast<const uint2*>(source.scale);
+  }
+  __device__ __forceinline__ void Load(const Source& source) {
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) LoadPiece(source, i);
+    LoadScales(source);
   }
 
-  __device__ __forceinline__ void Store(uint32_t keys) const {
-#pragma unroll
-    for (int i = 0; i < kPieces - 2; ++i) {
-      const uint32_t scale = __byte_perm(scales.x, scales.y, 0x4440 + i) & 0xffU;
+  __device__ __forceinline__ void StorePiece(uint32_t keys, int i, const uint2& row_scales) const {
+    if (i < kPieces - 2) {
+      const uint32_t scale = __byte_perm(row_scales.x, row_scales.y, 0x4440 + i) & 0xffU;
       uint4 low, high;
       DecodeE4M3x16(raw[i], scale, &low, &high);
       const uint32_t slab = keys + i * kTileSlabBytes;
       StoreShared16(slab + SlabOffset(Key(), Piece() * 2), low);
       StoreShared16(slab + SlabOffset(Key(), Piece() * 2 + 1), high);
+    } else {
+      const int piece = (i - (kPieces - 2)) * kThreadsPerKey + Piece();
+      StoreShared16(keys + (kDecodeSlabs - 1) * kTileSlabBytes + SlabOffset(Key(), piece), raw[i]);
     }
-    const uint32_t slab = keys + (kDecodeSlabs - 1) * kTileSlabBytes;
-    StoreShared16(slab + SlabOffset(Key(), Piece()), raw[kPieces - 2]);
-    StoreShared16(slab + SlabOffset(Key(), kThreadsPerKey + Piece()), raw[kPieces - 1]);
+  }
+  __device__ __forceinline__ void Store(uint32_t keys) const {
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) StorePiece(keys, i, scales);
+  }
+  // The same, and each piece is loaded anew from `next` as soon as it is stored.
+  __device__ __forceinline__ void StoreAndLoad(uint32_t keys, const Source& next) {
+    const uint2 row_scales = scales;
+    LoadScales(next);
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      StorePiece(keys, i, row_scales);
+      LoadPiece(next, i);
+    }
   }
 };
 
@@ -199,40 +225,65 @@ struct TileStages {
 };
 
 // Fills stage after stage with the tiles first_tile, first_tile + kClusterBlocks, ... of a row.
-template <KvFormat kFormat, int kStages>
-__device__ __forceinline__ void ProduceTiles(const SparseAttentionArgs& a, const RowLists& lists,
-                                             int first_tile, const TileStages<kStages>& stages) {
-  if (first_tile >= lists.tiles) return;
-  int use = 0;
-  if constexpr (kFormat == KvFormat::kFp8) {
-    // Ahead of a tile's decoding: its bytes in registers; one tile further, in the second-level cache; two, its row number.
-    Fp8Tile tile;
-    tile.Load(Fp8Tile::Pages(a, lists, first_tile), Fp8Tile::Row(lists, first_tile));
-    int next = first_tile + kClusterBlocks;
-    int32_t next_row = Fp8Tile::Row(lists, next);
-    int32_t later_row = Fp8Tile::Row(lists, next + kClusterBlocks);
-    Fp8Tile::Prefetch(Fp8Tile::Pages(a, lists, next), next_row);
-    for (; next - kClusterBlocks < lists.tiles; next += kClusterBlocks, ++use) {
-      stages.WaitEmpty(use);
+template <int kStages, int kRegisters>
+__device__ __forceinline__ void ProduceFp8Tiles(const SparseAttentionArgs& a, const RowLists& lists,
+                                                int first_tile, const TileStages<kStages>& stages) {
+  // Ahead of a tile's decoding: its bytes in registers; one tile further, in the second-level cache; two, its row number.
+  Fp8Tile tile;
+  const auto source = [&](int t, int32_t row) {
+    return Fp8Tile::Source(Fp8Tile::Pages(a, lists, t), row);
+  };
+  tile.Load(source(first_tile, Fp8Tile::Row(lists, first_tile)));
+  int next = first_tile + kClusterBlocks;
+  int32_t next_row = Fp8Tile::Row(lists, next);
+  int32_t later_row = Fp8Tile::Row(lists, next + kClusterBlocks);
+  Fp8Tile::Prefetch(Fp8Tile::Pages(a, lists, next), next_row);
+  ClusterBarrier();
+  ShrinkRegisters<kRegisters>();
+  for (int use = 0; next - kClusterBlocks < lists.tiles; next += kClusterBlocks, ++use) {
+    stages.WaitEmpty(use);
+    if constexpr (kStages > 2) {
+      tile.StoreAndLoad(stages.Keys(use), source(next, next_row));
+      stages.Fill(use);
+    } else {
+      // With two stages the consumers wait for this one, and the fence would wait for loads.
       tile.Store(stages.Keys(use));
       stages.Fill(use);
-      tile.Load(Fp8Tile::Pages(a, lists, next), next_row);
-      Fp8Tile::Prefetch(Fp8Tile::Pages(a, lists, next + kClusterBlocks), later_row);
-      next_row = later_row;
-      later_row = Fp8Tile::Row(lists, next + 2 * kClusterBlocks);
+      tile.Load(source(next, next_row));
     }
+    Fp8Tile::Prefetch(Fp8Tile::Pages(a, lists, next + kClusterBlocks), later_row);
+    next_row = later_row;
+    later_row = Fp8Tile::Row(lists, next + 2 * kClusterBlocks);
+  }
+}
+
+template <int kStages, int kRegisters>
+__device__ __forceinline__ void ProduceBf16Tiles(const SparseAttentionArgs& a,
+                                                 const RowLists& lists, int first_tile,
+                                                 const TileStages<kStages>& stages) {
+  ClusterBarrier();
+  ShrinkRegisters<kRegisters>();
+  int use = 0;
+  for (int t = first_tile; t < lists.tiles; t += kClusterBlocks, ++use) {
+    stages.WaitEmpty(use);
+    Bf16Tile::Copy(a, lists, t, stages.Keys(use));
+    asm volatile("cp.async.commit_group;\n" ::: "memory");
+    if (use > 0) {
+      asm volatile("cp.async.wait_group 1;\n" ::: "memory");
+      stages.Fill(use - 1);
+    }
+  }
+  asm volatile("cp.async.wait_group 0;\n" ::: "memory");
+  if (use > 0) stages.Fill(use - 1);
+}
+
+template <KvFormat kFormat, int kStages, int kRegisters>
+__device__ __forceinline__ void ProduceTiles(const SparseAttentionArgs& a, const RowLists& lists,
+                                             int first_tile, const TileStages<kStages>& stages) {
+  if constexpr (kFormat == KvFormat::kFp8) {
+    ProduceFp8Tiles<kStages, kRegisters>(a, lists, first_tile, stages);
   } else {
-    for (int t = first_tile; t < lists.tiles; t += kClusterBlocks, ++use) {
-      stages.WaitEmpty(use);
-      Bf16Tile::Copy(a, lists, t, stages.Keys(use));
-      asm volatile("cp.async.commit_group;\n" ::: "memory");
-      if (use > 0) {
-        asm volatile("cp.async.wait_group 1;\n" ::: "memory");
-        stages.Fill(use - 1);
-      }
-    }
-    asm volatile("cp.async.wait_group 0;\n" ::: "memory");
-    stages.Fill(use - 1);
+    ProduceBf16Tiles<kStages, kRegisters>(a, lists, first_tile, stages);
   }
 }
 
