@@ -42,9 +42,9 @@ Result<std::unique_ptr<CudaStream>> CudaStream::Create() {
   int device = 0;
   int multiprocessors = 0;
   FIRESTEEL_RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "finding the current device"));
-  FIRESTEEL_RETURN_IF_ERROR(CudaStatus(
-      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
-      "counting multiprocessors"));
+  FIRESTEEL_RETURN_IF_ERROR(
+      CudaStatus(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+                 "counting multiprocessors"));
   cudaStream_t handle = nullptr;
   FIRESTEEL_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking),
                                        "creating a CUDA stream"));

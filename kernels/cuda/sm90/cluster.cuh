@@ -49,13 +49,13 @@ __device__ __forceinline__ bool NamedBarrierAny(int id, int threads, bool mine) 
   return any != 0;
 }
 
-// All threads of the cluster; what they wrote to any block's shared memory is visible afterwards. Before a block touches
-// another one's shared memory it must know that the other one has started.
-__device__ __forceinline__ void ClusterBarrier() {
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;\n" ::
-          : "memory");
+// A barrier of all threads of the cluster in two parts; what they wrote to any block's shared memory before the first is
+// visible after the second. Before a block touches another one's shared memory it must know that the other one has started.
+__device__ __forceinline__ void ArriveCluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory");
+}
+__device__ __forceinline__ void WaitCluster() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
 }
 __device__ __forceinline__ uint32_t ClusterRank() {
   uint32_t rank;
@@ -81,7 +81,8 @@ __device__ __forceinline__ void ExpectBytes(uint32_t barrier, uint32_t bytes) {
 // Stores to another block's shared memory that count at a barrier there; whoever waits for its phase sees them.
 __device__ __forceinline__ void StoreAsync(uint32_t peer, float value, uint32_t peer_barrier) {
   asm volatile(
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];\n" ::"r"(peer),
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];\n" ::"r"(
+          peer),
       "f"(value), "r"(peer_barrier)
       : "memory");
 }

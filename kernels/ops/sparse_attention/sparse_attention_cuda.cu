@@ -242,8 +242,8 @@ void SparseAttentionCuda(Stream& stream, const SparseAttentionArgs& a) {
   const cudaStream_t handle = CudaStreamOf(stream);
   if (sm90::DecodeAttentionServes(a)) {
     // A failed launch stays in the thread's error state for Synchronize().
-    sm90::LaunchDecodeAttention(handle, a,
-                                sm90::SelectDecodeHeads(a.rows, a.heads, MultiprocessorsOf(stream)));
+    sm90::LaunchDecodeAttention(
+        handle, a, sm90::SelectDecodeHeads(a.rows, a.heads, MultiprocessorsOf(stream)));
     return;
   }
   if (!mma_attention::Serves(a)) return LaunchPortable(handle, a);

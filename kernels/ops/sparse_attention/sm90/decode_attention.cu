@@ -54,10 +54,9 @@ bool IsServedMatrix(const void* data, int64_t stride, DType dtype) {
 }  // namespace
 
 bool DecodeAttentionServes(const SparseAttentionArgs& args) {
-  const bool pools =
-      IsServedPool(args.window) &&
-      (args.extra_rows.valid == nullptr ||
-       (IsServedPool(args.extra) && args.extra.format == args.window.format));
+  const bool pools = IsServedPool(args.window) &&
+                     (args.extra_rows.valid == nullptr ||
+                      (IsServedPool(args.extra) && args.extra.format == args.window.format));
   return pools && args.head_dim == kDecodeHeadDim && args.heads % 8 == 0 &&
          args.rows_per_list == 1 && IsServedMatrix(args.q.data, args.q.stride, args.q.dtype) &&
          IsServedMatrix(args.out.data, args.out.stride, args.out.dtype);
@@ -66,7 +65,7 @@ bool DecodeAttentionServes(const SparseAttentionArgs& args) {
 int32_t SelectDecodeHeads(int32_t rows, int32_t heads, int32_t sm_count) {
   // Time of a tile for 8, 16, 32 and 64 heads, relative to each other: the fewer the heads, the more of it is decoding keys.
   constexpr int32_t kHeads[] = {8, 16, 32, 64};
-  constexpr int32_t kCost[] = {14, 15, 17, 26};
+  constexpr int32_t kCost[] = {13, 14, 17, 24};
   int32_t best = kHeads[0];
   int64_t best_cost = INT64_MAX;
   for (int i = 0; i < 4; ++i) {

@@ -204,8 +204,11 @@ struct TileStages {
   __device__ __forceinline__ uint32_t Keys(int use) const {
     return keys + use % kStages * kTileBytes;
   }
+  // Afterwards the matrix unit may read the stage.
   __device__ __forceinline__ void WaitFull(int use) const {
     WaitBarrier(full + use % kStages * 8, use / kStages % 2);
+    // Here and not with the producers: there it would wait for their loads of the next tile.
+    FenceSharedForWgmma();
   }
   // Before use `use` of its stage writes: the last use has been read.
   __device__ __forceinline__ void WaitEmpty(int use) const {
@@ -215,13 +218,8 @@ struct TileStages {
     __syncwarp();
     if (threadIdx.x % 32 == 0) ArriveBarrier(barrier);
   }
-  __device__ __forceinline__ void Fill(int use) const {
-    FenceSharedForWgmma();
-    ArriveWarp(full + use % kStages * 8);
-  }
-  __device__ __forceinline__ void Release(int use) const {
-    ArriveWarp(empty + use % kStages * 8);
-  }
+  __device__ __forceinline__ void Fill(int use) const { ArriveWarp(full + use % kStages * 8); }
+  __device__ __forceinline__ void Release(int use) const { ArriveWarp(empty + use % kStages * 8); }
 };
 
 // Fills stage after stage with the tiles first_tile, first_tile + kClusterBlocks, ... of a row.
@@ -238,7 +236,7 @@ __device__ __forceinline__ void ProduceFp8Tiles(const SparseAttentionArgs& a, co
   int32_t next_row = Fp8Tile::Row(lists, next);
   int32_t later_row = Fp8Tile::Row(lists, next + kClusterBlocks);
   Fp8Tile::Prefetch(Fp8Tile::Pages(a, lists, next), next_row);
-  ClusterBarrier();
+  WaitCluster();
   ShrinkRegisters<kRegisters>();
   for (int use = 0; next - kClusterBlocks < lists.tiles; next += kClusterBlocks, ++use) {
     stages.WaitEmpty(use);
@@ -246,7 +244,7 @@ __device__ __forceinline__ void ProduceFp8Tiles(const SparseAttentionArgs& a, co
       tile.StoreAndLoad(stages.Keys(use), source(next, next_row));
       stages.Fill(use);
     } else {
-      // With two stages the consumers wait for this one, and the fence would wait for loads.
+      // With two stages the consumers wait for this one: loads would only delay it.
       tile.Store(stages.Keys(use));
       stages.Fill(use);
       tile.Load(source(next, next_row));
@@ -261,7 +259,7 @@ template <int kStages, int kRegisters>
 __device__ __forceinline__ void ProduceBf16Tiles(const SparseAttentionArgs& a,
                                                  const RowLists& lists, int first_tile,
                                                  const TileStages<kStages>& stages) {
-  ClusterBarrier();
+  WaitCluster();
   ShrinkRegisters<kRegisters>();
   int use = 0;
   for (int t = first_tile; t < lists.tiles; t += kClusterBlocks, ++use) {

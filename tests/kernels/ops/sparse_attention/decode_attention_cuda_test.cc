@@ -42,8 +42,8 @@ TEST_CASE("a head has the same bits however many heads a cluster serves",
   AttentionFixture f(DecodeShape(64, 7, format), 140);
   f.FillPools();
   // No tile, one tile, an odd number of tiles, tiles cut short.
-  const std::vector<std::pair<int32_t, int32_t>> valid = {{0, 0},   {1, 0},    {0, 3},    {128, 64},
-                                                          {65, 66}, {128, 250}, {128, 129}};
+  const std::vector<std::pair<int32_t, int32_t>> valid = {
+      {0, 0}, {1, 0}, {0, 3}, {128, 64}, {65, 66}, {128, 250}, {128, 129}};
   for (size_t r = 0; r < valid.size(); ++r) {
     f.SetValid(static_cast<int32_t>(r), valid[r].first, valid[r].second);
   }
