@@ -83,6 +83,22 @@ struct Wgmma<16, kTransposeA> {
 };
 
 template <bool kTransposeA>
+struct Wgmma<32, kTransposeA> {
+  static __device__ __forceinline__ void Run(float (&d)[16], uint64_t a, uint64_t b,
+                                             int accumulate) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+        "}, %16, %17, p, 1, 1, %19, 0;\n}\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+          "+f"(d[14]), "+f"(d[15])
+        : "l"(a), "l"(b), "r"(accumulate), "n"(kTransposeA ? 1 : 0));
+  }
+};
+
+template <bool kTransposeA>
 struct Wgmma<40, kTransposeA> {
   static __device__ __forceinline__ void Run(float (&d)[20], uint64_t a, uint64_t b,
                                              int accumulate) {

@@ -11,6 +11,7 @@
 #include "kernels/cuda/row_access.cuh"
 #include "kernels/ops/kv_decode.cuh"
 #include "kernels/ops/sparse_attention/mma_attention.cuh"
+#include "kernels/ops/sparse_attention/sm90/decode_attention.h"
 #include "kernels/ops/sparse_attention/sparse_attention.h"
 
 namespace firesteel {
@@ -239,6 +240,12 @@ void LaunchMmaFormat(cudaStream_t stream, const SparseAttentionArgs& a) {
 void SparseAttentionCuda(Stream& stream, const SparseAttentionArgs& a) {
   if (a.rows == 0) return;
   const cudaStream_t handle = CudaStreamOf(stream);
+  if (sm90::DecodeAttentionServes(a)) {
+    // A failed launch stays in the thread's error state for Synchronize().
+    sm90::LaunchDecodeAttention(
+        handle, a, sm90::SelectDecodeHeads(a.rows, a.heads, MultiprocessorsOf(stream)));
+    return;
+  }
   if (!mma_attention::Serves(a)) return LaunchPortable(handle, a);
   if (a.window.format == KvFormat::kFp8) return LaunchMmaFormat<KvFormat::kFp8>(handle, a);
   LaunchMmaFormat<KvFormat::kBf16>(handle, a);

@@ -23,6 +23,7 @@ struct AttentionShape {
   KvFormat format = KvFormat::kF32;
   DType dtype = DType::kF32;
   int32_t rope = 16;  // trailing values that an fp8 row keeps in bf16
+  int32_t gap = 5;    // values between rows of q and of the output
 };
 
 class AttentionFixture {
@@ -33,7 +34,7 @@ class AttentionFixture {
 
   AttentionFixture(const AttentionShape& shape, uint64_t seed)
       : s(shape),
-        q(shape.rows + kPadding, shape.heads * shape.head_dim, shape.dtype),
+        q(shape.rows + kPadding, shape.heads * shape.head_dim, shape.dtype, shape.gap),
         sink(static_cast<size_t>(shape.heads), 0.5F),
         window_(shape.format, shape.head_dim, shape.rope, 16, kPoolRows / 16),
         extra_(shape.format, shape.head_dim, shape.rope, 4, kPoolRows / 4) {
@@ -50,7 +51,14 @@ class AttentionFixture {
 
   RowMatrix Run(OpFixture& ops) { return Run(ops, s.rows); }
   RowMatrix Run(OpFixture& ops, int32_t live) {
-    RowMatrix out(s.rows + kPadding, s.heads * s.head_dim, s.dtype);
+    RowMatrix out = Output();
+    ops.device().kernels().sparse_attention(ops.stream(), Args(out, &live));
+    return out;
+  }
+  RowMatrix Output() const {
+    return RowMatrix(s.rows + kPadding, s.heads * s.head_dim, s.dtype, s.gap);
+  }
+  SparseAttentionArgs Args(RowMatrix& out, LiveCount live) {
     SparseAttentionArgs a{};
     a.q = q.rows();
     a.out = out.rows();
@@ -61,14 +69,13 @@ class AttentionFixture {
       a.extra_rows = {extra_index_.data(), extra_valid_.data(), kWidth};
     }
     a.sink = sink.data();
-    a.live = &live;
+    a.live = live;
     a.rows = s.rows + kPadding;
     a.rows_per_list = s.rows_per_list;
     a.heads = s.heads;
     a.head_dim = s.head_dim;
     a.scale = Scale();
-    ops.device().kernels().sparse_attention(ops.stream(), a);
-    return out;
+    return a;
   }
 
   // One head of one row, over the keys as the pools decode them.

@@ -18,6 +18,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/sm90/kv_convert.cuh"
+#include "kernels/cuda/sm90/shared_access.cuh"
 #include "kernels/cuda/sm90/wgmma.cuh"
 #include "kernels/ops/kv_record.h"
 
@@ -27,7 +28,6 @@ constexpr int kDraftKeys = 136;  // list capacity: a window of 128 and a block o
 constexpr int kHeadDim = 512;
 constexpr int kSlabs = kHeadDim / kSlabCols;
 constexpr int kDraftThreads = 512;
-constexpr float kLog2e = 1.4426950408889634F;
 
 struct DraftAttentionParams {
   const __nv_bfloat16* q;    // [lists * rows_per_list, heads, 512]
@@ -82,52 +82,6 @@ struct TileRows {
     return first + n / kTileHeads * row_stride + n % kTileHeads * kHeadDim;
   }
 };
-
-// Programmatic dependent launch: nothing before WaitForPreviousKernel may read what an earlier kernel wrote.
-__device__ __forceinline__ void WaitForPreviousKernel() {
-  asm volatile("griddepcontrol.wait;\n" ::: "memory");
-}
-__device__ __forceinline__ void AllowNextKernel() {
-  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
-}
-
-__device__ __forceinline__ void CopyAsync16(uint32_t shared, const void* global) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(shared), "l"(global) : "memory");
-}
-
-// Four 8x8 tiles of bf16 pairs, each stored transposed: lane l's pairs of a tile are (row l / 4, columns 2 (l % 4) and + 1);
-// lane 8 i + j supplies the address of the 16 bytes that hold column j of tile i.
-__device__ __forceinline__ void StoreTransposed(uint32_t shared, uint32_t r0, uint32_t r1,
-                                                uint32_t r2, uint32_t r3) {
-  asm volatile(
-      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(shared),
-      "r"(r0), "r"(r1), "r"(r2), "r"(r3)
-      : "memory");
-}
-__device__ __forceinline__ void StoreTransposed2(uint32_t shared, uint32_t r0, uint32_t r1) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};\n" ::"r"(shared),
-               "r"(r0), "r"(r1)
-               : "memory");
-}
-
-__device__ __forceinline__ uint32_t PackBf16(float low, float high) {
-  const __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&v);
-}
-
-__device__ __forceinline__ uint4 LoadStreaming(const void* global) {
-  uint4 v;
-  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(global));
-  return v;
-}
-
-__device__ __forceinline__ void StoreShared16(uint32_t shared, const uint4& v) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(shared), "r"(v.x), "r"(v.y),
-               "r"(v.z), "r"(v.w)
-               : "memory");
-}
 
 // Where one listed row is stored.
 struct RowPlace {
@@ -259,12 +213,6 @@ __device__ __forceinline__ void LoadQueries(const DraftAttentionParams& p,
 
 __device__ __forceinline__ void GroupBarrier(int group) {
   asm volatile("bar.sync %0, 256;\n" ::"r"(group + 1) : "memory");
-}
-
-__device__ __forceinline__ float Exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
-  return y;
 }
 
 // Maximum of each column over this warp's sixteen keys, in units of the raw score.

@@ -78,12 +78,14 @@ TEST_CASE("512 wide heads attend over lists that end anywhere in a tile",
   OpFixture ops(3);
   const KvFormat format = GENERATE(KvFormat::kF32, KvFormat::kBf16, KvFormat::kFp8);
   const DType dtype = GENERATE(DType::kF32, DType::kBf16);
+  const int32_t gap = GENERATE(5, 8);  // rows at odd addresses, and at multiples of 16 bytes
   for (const int32_t heads : {3, 8, 64}) {
     for (const auto& [window, extra] :
-         {std::pair{1, -1}, {0, 65}, {63, 64}, {133, -1}, {128, 130}}) {
+         {std::pair{1, -1}, {0, 65}, {63, 64}, {133, -1}, {128, 130}, {0, 0}}) {
       AttentionShape shape = WideHeads(heads, 2, format, dtype);
       shape.window_keys = window;
       shape.extra_keys = extra;
+      shape.gap = gap;
       AttentionFixture f(shape, 130);
       const RowMatrix out = f.Run(ops);
       INFO("heads " << heads << " window " << window << " extra " << extra);
@@ -117,6 +119,7 @@ TEST_CASE("512 wide heads have the same bits in a batch of any size", "[ops][spa
   const KvFormat format = GENERATE(KvFormat::kBf16, KvFormat::kFp8);
   const DType dtype = GENERATE(DType::kF32, DType::kBf16);
   AttentionShape shape = WideHeads(64, 70, format, dtype);
+  shape.gap = GENERATE(5, 8);
   shape.window_keys = 70;
   shape.extra_keys = 5;
   AttentionFixture batch(shape, 132);
