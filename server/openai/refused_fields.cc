@@ -74,6 +74,7 @@ constexpr RefusedField kEveryRoute[] = {
     {"ebnf", Never, "null"},
     {"lora_path", Never, "null"},
     {"bad_words_ids", IsEmpty, "[]"},
+    {"cache_salt", IsBlank, "\"\" (all requests share the prefix cache)"},
     {"detokenize", IsTrue, "true"},
     {"enable_thinking", IsFalse, "false"},
     {"guidance_scale", IsOne, "1"},

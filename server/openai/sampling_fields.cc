@@ -78,7 +78,10 @@ void ReadLogitBias(FieldReader* reader, int32_t vocab_size, std::map<int32_t, fl
                                             DescribeJson(item.value()) +
                                             ", needs a number in -100..100");
     }
-    only.logit_bias[token] = static_cast<float>(bias);
+    if (!only.logit_bias.emplace(token, static_cast<float>(bias)).second) {
+      return reader->Fail("logit_bias", "logit_bias has several keys for token " +
+                                            std::to_string(token) + ", needs one");
+    }
   }
   CheckEngineLimits(reader, "logit_bias", only);
   *out = std::move(only.logit_bias);

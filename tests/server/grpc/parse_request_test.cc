@@ -220,6 +220,10 @@ TEST_CASE("values out of range are refused by name") {
     options->add_bad_words(GENERATE("", "  "));
     CHECK(Has(fixture.Refusal(), "sampling.bad_words: "));
   }
+  SECTION("too many bad words") {
+    for (int i = 0; i < 65; ++i) options->add_bad_words("ab");
+    CHECK(Has(fixture.Refusal(), "more than 64 forms"));
+  }
   SECTION("too long a bad word") {
     options->add_bad_words(std::string(33, 'a'));
     CHECK(Has(fixture.Refusal(), "sampling.bad_words: number of tokens"));

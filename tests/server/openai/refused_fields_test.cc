@@ -38,6 +38,7 @@ TEST_CASE("an option of another server that would change the output is refused b
       {"detokenize", "false"},
       {"bad_words_ids", "[[1]]"},
       {"guidance_scale", "2"},
+      {"cache_salt", "\"tenant\""},
   }));
   const HttpResponse response = PostWith(&fixture, name, value);
   REQUIRE(response.status == 400);
@@ -56,6 +57,7 @@ TEST_CASE("an option of another server at its neutral value is accepted") {
       {"dry_multiplier", "0.0"},
       {"detokenize", "true"},
       {"stop_sequences", "[]"},
+      {"cache_salt", "\"\""},
   }));
   CHECK(PostWith(&fixture, name, value).status == 200);
 }

@@ -90,6 +90,17 @@ TEST_CASE("a bad word is forbidden at the start and behind a space") {
         std::vector<std::vector<int32_t>>{{1, 2}, {4}, {9}});
 }
 
+TEST_CASE("more bad words than the engine takes are refused at the first one too many") {
+  OpenAiFixture fixture;
+  std::vector<std::string> words(65, "EN");
+  CHECK(Refused(&fixture, kCompletions, CompletionBody("bad_words", words).dump()) == "bad_words");
+  // The last one would be refused itself if it were looked at.
+  words.back() = std::string(100, 'a');
+  const HttpResponse response =
+      fixture.Post(kCompletions, CompletionBody("bad_words", words).dump());
+  CHECK(response.body.find("more than 64 forms") != std::string::npos);
+}
+
 TEST_CASE("log-probabilities are asked for as each route says it") {
   OpenAiFixture fixture;
   fixture.Post(kCompletions, R"({"prompt":"ab","logprobs":0})");
@@ -258,6 +269,7 @@ TEST_CASE("wrong types and values out of range are refused by name") {
       {"repetition_penalty", "0"},
       {"logit_bias", "[]"},
       {"logit_bias", R"({"a":1})"},
+      {"logit_bias", R"({"1":1,"01":2})"},
       {"logit_bias", R"({"10":1})"},
       {"logit_bias", R"({"1x":1})"},
       {"logit_bias", R"({"1":100.5})"},
