@@ -67,6 +67,7 @@ Result<std::unique_ptr<RankState>> RankState::CreateOn(std::unique_ptr<Device> d
   info.model.draft_length = drafter.spec().draft_length;
   info.model.device = DeviceKindName(options.device);
   info.model.cache_dtype = CacheDtypeName(options.cache_dtype);
+  info.model.activations = ActivationDtypeName(options.activations);
   info.model.verification = "token-wise";
   info.model.max_live_requests = options.max_sequences + options.max_queue;
   info.model.threads = options.threads > 0 ? options.threads : DefaultThreads();

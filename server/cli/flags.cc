@@ -16,6 +16,7 @@ namespace {
 struct RawFlags {
   std::string device = "cpu";
   std::string cache_dtype;  // empty: what suits the device
+  std::string activations = "auto";
   std::string draft_length = "checkpoint";
   std::string config;
   std::string access_log = "on";
@@ -26,11 +27,17 @@ struct RawFlags {
 // Defaults depend on the device, so what was not given stays empty here.
 struct RawKernelBenchFlags {
   std::vector<std::string> families = {"all"};
-  std::string activations;
   std::string shapes;
   std::vector<int32_t> rows;
   int32_t repeats = KernelBenchOptions().repeats;
 };
+
+void AddActivationsFlag(CLI::App* app, RawFlags* raw) {
+  app->add_option("--activations", raw->activations,
+                  "Rows that operations hand to each other: fp32, bf16 or auto (fp32 on a CPU, "
+                  "bf16 on a GPU)")
+      ->capture_default_str();
+}
 
 void AddEngineFlags(CLI::App* app, EngineOptions* engine, RawFlags* raw) {
   app->add_option("--model", engine->model_dir, "Checkpoint directory");
@@ -43,6 +50,7 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine, RawFlags* raw) {
       ->capture_default_str();
   app->add_option("--kv-cache-dtype", raw->cache_dtype,
                   "fp32, bf16 or fp8; default: fp32 on a CPU, fp8 on a GPU");
+  AddActivationsFlag(app, raw);
   app->add_option("--threads", engine->threads, "CPU workers; 0: one per core")
       ->capture_default_str();
   app->add_option("--batch,--max-sequences", engine->max_sequences,
@@ -131,8 +139,7 @@ void AddKernelBenchFlags(CLI::App* app, EngineOptions* engine, RawFlags* raw,
       ->capture_default_str();
   app->add_option("--kv-cache-dtype", raw->cache_dtype,
                   "fp32, bf16 or fp8; default: fp32 on a CPU, fp8 on a GPU");
-  app->add_option("--activations", bench->activations,
-                  "fp32 or bf16; default: fp32 on a CPU, bf16 on a GPU");
+  AddActivationsFlag(app, raw);
   app->add_option("--shapes", bench->shapes,
                   "v4-flash: one rank of four; laptop: smaller; default: laptop on a CPU, v4-flash "
                   "on a GPU")
@@ -167,9 +174,7 @@ Status SettleKernelBench(const RawFlags& raw, const RawKernelBenchFlags& flags,
   if (!raw.cache_dtype.empty()) {
     FIRESTEEL_ASSIGN_OR_RETURN(bench.cache_dtype, ParseCacheDtype(raw.cache_dtype));
   }
-  if (!flags.activations.empty()) {
-    FIRESTEEL_ASSIGN_OR_RETURN(bench.activations, ParseActivationDtype(flags.activations));
-  }
+  FIRESTEEL_ASSIGN_OR_RETURN(bench.activations, ParseActivationDtype(raw.activations, device));
   if (!flags.shapes.empty()) {
     bench.shapes = flags.shapes == "laptop" ? LaptopShapes() : V4FlashShapes();
   }
@@ -192,6 +197,8 @@ Status Settle(const RawFlags& raw, CliOptions* options) {
   } else {
     FIRESTEEL_ASSIGN_OR_RETURN(options->engine.cache_dtype, ParseCacheDtype(raw.cache_dtype));
   }
+  FIRESTEEL_ASSIGN_OR_RETURN(options->engine.activations,
+                             ParseActivationDtype(raw.activations, options->engine.device));
   FIRESTEEL_ASSIGN_OR_RETURN(options->engine.draft_length, ParseDraftLength(raw.draft_length));
   options->serve.access_log = raw.access_log == "on";
   options->engine.graphs = !raw.eager;

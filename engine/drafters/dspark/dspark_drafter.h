@@ -20,6 +20,7 @@ class DsparkDrafter final : public Drafter {
  public:
   struct Options {
     DType cache_dtype = DType::kF32;
+    DType activations = DType::kF32;
     int32_t draft_length = 0;  // 1..block
   };
 
@@ -55,10 +56,10 @@ class DsparkDrafter final : public Drafter {
   // Constant after Bind.
   DraftMeta meta_{};
   LaneBuffers lane_{};
-  float* main_ = nullptr;         // [target rows, hidden] main_x
-  float* context_kv_ = nullptr;   // [target rows, head_dim]
-  float* hidden_ = nullptr;       // [draft rows, hidden] pre-norm, read by the confidence head
-  float* normed_ = nullptr;       // [draft rows, hidden]
+  Rows main_;                     // [target rows, hidden] main_x
+  Rows context_kv_;               // [target rows, head_dim]
+  Rows hidden_;                   // [draft rows, hidden] pre-norm, read by the confidence head
+  Rows normed_;                   // [draft rows, hidden]
   float* base_logits_ = nullptr;  // [draft rows, vocab]
   float* markov_ = nullptr;       // [sequences, vocab]
   float* confidence_ = nullptr;   // [sequences, K]

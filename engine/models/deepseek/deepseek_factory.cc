@@ -81,12 +81,14 @@ Status CreateDeepseek(const EngineOptions& options, Device& device, DeviceArena&
   WeightPlacer placer(device, arena);
   DeepseekModel::Options target_options;
   target_options.cache_dtype = StorageOf(options.cache_dtype);
+  target_options.activations = options.activations;
   if (draft_length > 0) target_options.tapped_layers = config.dspark.target_layers;
   auto target = std::make_unique<DeepseekModel>(
       device, config, LoadDeepseekWeights(config, set, placer), target_options);
   if (draft_length > 0) {
     DsparkDrafter::Options draft_options;
     draft_options.cache_dtype = target_options.cache_dtype;
+    draft_options.activations = target_options.activations;
     draft_options.draft_length = draft_length;
     model->drafter = std::make_unique<DsparkDrafter>(
         device, *target, LoadDsparkWeights(config, set, placer), draft_options);

@@ -75,17 +75,14 @@ class DeepseekLayer {
 };
 
 // y = x W^T over a lane's rows. Shared by the blocks, the head and the drafter.
-void EnqueueLinear(StepContext& context, const float* x, int64_t x_cols, const Weight& weight,
-                   float* y, int32_t rows, LiveCount live, int32_t groups = 1);
+void EnqueueLinear(StepContext& context, const ConstRows& x, const Weight& weight, const Rows& y,
+                   int32_t rows, LiveCount live, int32_t groups = 1);
 
 // Collapses a lane's residual streams into one row each for the LM head. Shared by the target and the drafter.
 void EnqueueHyperHead(StepContext& context, const DeepseekConfig& config,
                       const HyperWeights& weights, const LaneRows& rows, const LaneBuffers& lane,
-                      float* out);
+                      const Rows& out);
 
 inline Rows F32Rows(float* data, int64_t stride) { return Rows{data, stride, DType::kF32}; }
-inline ConstRows F32Rows(const float* data, int64_t stride) {
-  return ConstRows(data, stride, DType::kF32);
-}
 
 }  // namespace firesteel

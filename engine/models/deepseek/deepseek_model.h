@@ -25,6 +25,7 @@ class DeepseekModel final : public TargetModel {
  public:
   struct Options {
     DType cache_dtype = DType::kF32;     // kF32, kBf16, kF8E4M3
+    DType activations = DType::kF32;     // kF32, kBf16
     std::vector<int32_t> tapped_layers;  // features are captured after these; empty: none
   };
 
@@ -53,10 +54,10 @@ class DeepseekModel final : public TargetModel {
   std::vector<DeepseekLayer> layers_;
   // Constant after Bind.
   LaneBuffers lane_{};
-  float* features_ = nullptr;      // [rows, taps * hidden]
-  float* hidden_ = nullptr;        // [rows, hidden] collapsed streams
-  float* logit_hidden_ = nullptr;  // [logit rows, hidden]
-  float* logits_ = nullptr;        // [logit rows, vocab]
+  Rows features_;            // [rows, taps * hidden]
+  Rows hidden_;              // [rows, hidden] collapsed streams
+  Rows logit_hidden_;        // [logit rows, hidden]
+  float* logits_ = nullptr;  // [logit rows, vocab]
 };
 
 }  // namespace firesteel
