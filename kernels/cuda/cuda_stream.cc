@@ -39,6 +39,12 @@ Status CudaStatus(cudaError_t error, const char* what) {
 }
 
 Result<std::unique_ptr<CudaStream>> CudaStream::Create() {
+  int device = 0;
+  int multiprocessors = 0;
+  FIRESTEEL_RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "looking for the selected GPU"));
+  FIRESTEEL_RETURN_IF_ERROR(
+      CudaStatus(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+                 "reading a GPU's properties"));
   cudaStream_t handle = nullptr;
   FIRESTEEL_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking),
                                        "creating a CUDA stream"));
@@ -48,7 +54,8 @@ Result<std::unique_ptr<CudaStream>> CudaStream::Create() {
     cudaStreamDestroy(handle);
     return CudaStatus(error, "allocating pinned host memory");
   }
-  return std::unique_ptr<CudaStream>(new CudaStream(handle, static_cast<std::byte*>(pinned)));
+  return std::unique_ptr<CudaStream>(
+      new CudaStream(handle, static_cast<std::byte*>(pinned), multiprocessors));
 }
 
 CudaStream::~CudaStream() {

@@ -26,6 +26,8 @@ class CudaStream final : public Stream {
   CudaStream& operator=(const CudaStream&) = delete;
 
   cudaStream_t handle() const { return handle_; }
+  // Of the GPU, asked for once: grids are shaped by it, results are not.
+  int32_t multiprocessors() const { return multiprocessors_; }
 
   // A CUDA graph is captured by the driver, not by a tape: operations always run.
   bool Record(const RecordedOp&) override { return false; }
@@ -49,13 +51,15 @@ class CudaStream final : public Stream {
     size_t bytes;
   };
 
-  CudaStream(cudaStream_t handle, std::byte* pinned) : handle_(handle), pinned_(pinned) {}
+  CudaStream(cudaStream_t handle, std::byte* pinned, int32_t multiprocessors)
+      : handle_(handle), pinned_(pinned), multiprocessors_(multiprocessors) {}
   // Pinned bytes that no copy in flight uses, or nullptr when this copy does not fit.
   std::byte* TakePinned(size_t bytes);
   void Keep(cudaError_t error, const char* what);
 
   cudaStream_t handle_;
   std::byte* pinned_;
+  int32_t multiprocessors_;
   size_t pinned_used_ = 0;
   std::vector<PendingCopy> pending_;
   Status first_error_ = Status::Ok();
@@ -64,6 +68,9 @@ class CudaStream final : public Stream {
 // REQUIRES: `stream` is a CudaStream, which holds for every op of the CUDA column.
 inline cudaStream_t CudaStreamOf(Stream& stream) {
   return static_cast<CudaStream&>(stream).handle();
+}
+inline int32_t MultiprocessorsOf(Stream& stream) {
+  return static_cast<CudaStream&>(stream).multiprocessors();
 }
 
 }  // namespace firesteel

@@ -131,6 +131,7 @@ void DsparkDrafter::EnqueuePropose(StepContext& context) {
   rows.position = meta_.position;
   rows.cache_row = meta_.window_row;
   rows.keys = meta_.keys.view();
+  rows.keys.max_valid = config_.window + config_.dspark.block;
   rows.rows_per_list = config_.dspark.block;
   Launch(context.stream, context.ops.embed,
          EmbedArgs{rows.token, target_.weights().embed, lane_.streams, rows.live, rows.rows,

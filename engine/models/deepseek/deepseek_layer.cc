@@ -108,6 +108,7 @@ void DeepseekLayer::EnqueueAttention(StepContext& context, const LaneRows& rows,
     if (setup_.ratio == kIndexedRatio) {
       EnqueueIndexer(context, rows, b);
       attention.extra_rows = b.index_rows.view();
+      attention.extra_rows.max_valid = c_.index_top_k;
     } else {
       attention.extra_rows = context.meta.compressors[setup_.compressor].all.view();
     }

@@ -179,6 +179,7 @@ TargetOut DeepseekModel::Enqueue(StepContext& context) {
   rows.position = meta.rows.position;
   rows.cache_row = meta.rows.window_row;
   rows.keys = meta.window.view();
+  rows.keys.max_valid = config_.window;
 
   Launch(context.stream, context.ops.embed,
          EmbedArgs{rows.token, weights_.embed, lane_.streams, rows.live, rows.rows, config_.hidden,
