@@ -9,6 +9,7 @@
 #include "kernels/ops/kv_write/kv_write.h"
 #include "kernels/ops/markov/markov.h"
 #include "kernels/ops/rms_norm/rms_norm.h"
+#include "kernels/ops/visibility.h"
 
 namespace firesteel {
 
@@ -48,6 +49,18 @@ WeightTraffic DsparkDrafter::weight_traffic() const {
   for (int32_t k = 0; k < options_.draft_length; ++k)
     AddWeightTraffic(weights_.markov_w2, &traffic);
   return traffic;
+}
+
+int64_t DsparkDrafter::cache_traffic(int32_t sequences, int32_t context) const {
+  const int64_t keys = SharedBlockWindow(context, config_.dspark.block, config_.window).size();
+  return static_cast<int64_t>(stages_.size()) * sequences * keys *
+         KvRecordBytes(MainCacheFormat(options_.cache_dtype), config_.head_dim, config_.rope_dim);
+}
+
+void DsparkDrafter::set_expert_trace(std::span<int32_t* const> layers) {
+  for (size_t s = 0; s < stages_.size(); ++s) {
+    stages_[s].set_trace({.experts = layers.empty() ? nullptr : layers[s]});
+  }
 }
 
 void DsparkDrafter::Bind(DeviceArena& arena, const StepLimits& limits,

@@ -31,8 +31,11 @@ class DsparkDrafter final : public Drafter {
   const DraftSpec& spec() const override { return spec_; }
   int64_t window_bytes_per_block(int32_t block_tokens) const override;
   WeightTraffic weight_traffic() const override;
+  int64_t cache_traffic(int32_t sequences, int32_t context) const override;
+  void set_expert_trace(std::span<int32_t* const> layers) override;
   void Bind(DeviceArena& arena, const StepLimits& limits,
             const TargetModel::Caches& caches) override;
+  void EnqueuePrepare(StepContext& context) override;
   void EnqueueCommit(StepContext& context, const ConstRows& features) override;
   void EnqueuePropose(StepContext& context) override;
 
@@ -42,8 +45,9 @@ class DsparkDrafter final : public Drafter {
   const float* confidence() const { return confidence_; }
   DraftMeta& meta_for_test() { return meta_; }
 
+  std::span<const DeepseekLayer> stages() const { return stages_; }
+
  private:
-  void EnqueuePrepare(StepContext& context);
   void EnqueueHead(StepContext& context, const LaneRows& rows);
 
   Device& device_;

@@ -50,13 +50,13 @@ class DeepseekLayer {
   // Transforms buffers.streams in place.
   void Enqueue(StepContext& context, const LaneRows& rows, const LaneBuffers& buffers) const;
 
-  // Where a pass leaves its choices and its output, for tests. Device memory; null leaves them out.
+  // Where a pass leaves its choices and its output, for tests and timing. Device memory; null leaves them out.
   struct Trace {
     int32_t* experts = nullptr;  // [rows, top_k]
     int32_t* entries = nullptr;  // [rows, index width] chosen compressed entries, -1 padded
     float* features = nullptr;   // [rows, hidden] mean of the streams after the block
   };
-  void set_trace_for_test(const Trace& trace) { trace_ = trace; }
+  void set_trace(const Trace& trace) { trace_ = trace; }
 
  private:
   void EnqueueCollapse(StepContext& context, const HyperWeights& hyper, const uint16_t* norm,

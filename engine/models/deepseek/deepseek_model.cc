@@ -10,6 +10,7 @@
 #include "kernels/ops/feature_tap/feature_tap.h"
 #include "kernels/ops/gather/gather.h"
 #include "kernels/ops/rms_norm/rms_norm.h"
+#include "kernels/ops/visibility.h"
 
 namespace firesteel {
 
@@ -81,6 +82,34 @@ WeightTraffic DeepseekModel::weight_traffic() const {
   AddWeightTraffic(weights_.head_hyper.fn, &traffic);
   AddWeightTraffic(weights_.head, &traffic);
   return traffic;
+}
+
+int64_t DeepseekModel::cache_traffic(int32_t sequences, int32_t rows, int32_t context) const {
+  const int64_t record =
+      KvRecordBytes(MainCacheFormat(options_.cache_dtype), config_.head_dim, config_.rope_dim);
+  const int64_t index_record =
+      KvRecordBytes(IndexCacheFormat(options_.cache_dtype), config_.index_dim, config_.rope_dim);
+  int64_t bytes = 0;
+  for (const int32_t ratio : config_.ratios) {
+    // The rows' own keys are written and read in the same step, and left out.
+    bytes += sequences * record * Min(context, config_.window - 1);
+    if (ratio == 0) continue;
+    const int64_t entries = VisibleEntries(context, ratio);
+    if (ratio == kIndexedRatio) {
+      // With no more entries than are kept nothing is scored.
+      if (entries > config_.index_top_k) bytes += sequences * index_record * entries;
+      bytes += rows * record * Min<int64_t>(entries, config_.index_top_k);
+    } else {
+      bytes += sequences * record * entries;
+    }
+  }
+  return bytes;
+}
+
+void DeepseekModel::set_expert_trace(std::span<int32_t* const> layers) {
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    layers_[l].set_trace({.experts = layers.empty() ? nullptr : layers[l]});
+  }
 }
 
 namespace {

@@ -36,11 +36,14 @@ class DeepseekModel final : public TargetModel {
   int64_t context_bytes_per_block(int32_t block_tokens) const override;
   int64_t window_bytes_per_block(int32_t block_tokens) const override;
   WeightTraffic weight_traffic() const override;
+  int64_t cache_traffic(int32_t sequences, int32_t rows, int32_t context) const override;
+  void set_expert_trace(std::span<int32_t* const> layers) override;
   void Bind(DeviceArena& arena, const StepLimits& limits, const Caches& caches) override;
   TargetOut Enqueue(StepContext& context) override;
 
   const DeepseekConfig& config() const { return config_; }
   const DeepseekWeights& weights() const { return weights_; }
+  std::span<const DeepseekLayer> layers() const { return layers_; }
   DeepseekLayer& layer_for_test(int32_t index) { return layers_[static_cast<size_t>(index)]; }
 
  private:

@@ -185,6 +185,22 @@ TEST_CASE("bench kernels takes its defaults from the device and needs no model")
   CHECK(given.shapes.experts == V4FlashShapes().experts);
 }
 
+TEST_CASE("bench step takes lists and makes room for the largest batch") {
+  const ParsedFlags parsed =
+      ParseFlags({"bench", "step", "--model-shape", "v4-flash", "--tp", "4", "--rank-only",
+                  "--batch", "1,8,32", "--context", "8192,102400", "--layers", "7"});
+  INFO(parsed.text);
+  REQUIRE(parsed.options.has_value());
+  CHECK(parsed.options->command == Command::kBenchStep);
+  const StepBenchOptions& bench = parsed.options->step_bench;
+  CHECK(bench.sequences == std::vector<int32_t>{1, 8, 32});
+  CHECK(bench.contexts == std::vector<int32_t>{8192, 102400});
+  CHECK(bench.synthetic.name == "v4-flash");
+  CHECK(bench.synthetic.tp == 4);
+  CHECK(bench.synthetic.layers == 7);
+  CHECK(parsed.options->engine.max_sequences == 32);
+}
+
 TEST_CASE("bad command lines exit with 2 and name the flag") {
   const auto [args, named] = GENERATE(table<Args, std::string>({
       {Args{}, "subcommand"},
