@@ -70,7 +70,7 @@ generated() {
 summary() {
   local line key value text=
   line=$(tail -n 1 "$1")
-  for key in matches mismatches tokens_per_second mean_acceptance_length kv_cache_dtype; do
+  for key in matches mismatches tokens_per_second mean_acceptance_length kv_cache_dtype activations; do
     value=$(grep -o "\"$key\": *\"*[^,\"}]*" <<<"$line" | sed 's/.*: *"*//' | cut -c1-8)
     [[ -n $value ]] && text+="$key $value  "
   done
@@ -84,12 +84,13 @@ for op in confidence draft_prepare embed feature_tap gather hyper_mix indexer ke
 done
 suite kernels.cuda kernels_cuda_test
 suite golden.demo_v4_cuda golden_cuda_test '[demo_v4]'
+suite golden.demo_v4_bf16_cuda golden_cuda_test '[demo_v4_bf16]'
 suite golden.yarn_cuda golden_cuda_test '[yarn]'
-for factor in drafter batch chunk graph cache length prefix preemption; do
+for factor in activations drafter batch chunk graph cache length prefix preemption; do
   suite "lossless.${factor}_cuda" lossless_cuda_test "[$factor]"
 done
-evaluate eval.none --kv-cache-dtype fp32 --drafter none
-evaluate eval.dspark --kv-cache-dtype fp32 --drafter dspark
+evaluate eval.none --kv-cache-dtype fp32 --activations fp32 --drafter none
+evaluate eval.dspark --kv-cache-dtype fp32 --activations fp32 --drafter dspark
 start=$SECONDS
 status=0
 generated default_cache.none --drafter none && generated default_cache.dspark --drafter dspark &&

@@ -12,22 +12,31 @@
 namespace firesteel {
 namespace {
 
+// Null where a figure was not measured.
+nlohmann::ordered_json Measured(double value) {
+  return value > 0.0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+}
+
+nlohmann::ordered_json ToJson(const StepBenchPart& part) {
+  if (part.us == 0.0) return nullptr;
+  return {{"us", part.us},
+          {"weight_bytes", part.weight_bytes},
+          {"distinct_experts", part.distinct_experts},
+          {"cache_bytes", part.cache_bytes},
+          {"floor_us", part.floor_us},
+          {"ratio", part.ratio}};
+}
+
 nlohmann::ordered_json ToJson(const StepBenchRow& row) {
   return {{"sequences", row.sequences},
           {"drafts", row.drafts},
+          {"context", row.context},
+          {"cache_share", row.cache_share},
           {"step_us", row.step_us},
-          {"target_us", row.target_us},
-          {"draft_us", row.draft_us},
-          {"weight_bytes", row.weight_bytes},
-          {"draft_weight_bytes", row.draft_weight_bytes},
-          {"target_over_read_time", row.target_ratio},
-          {"draft_over_read_time", row.draft_ratio},
-          {"flop_share", row.flop_share}};
-}
-
-// Absent where a figure was not measured.
-nlohmann::ordered_json Measured(double value) {
-  return value > 0.0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+          {"target", ToJson(row.target)},
+          {"draft", ToJson(row.draft)},
+          {"prepare_us", row.prepare_us},
+          {"flop_share", Measured(row.flop_share)}};
 }
 
 nlohmann::ordered_json ToJson(const KernelBenchRow& row) {
@@ -99,6 +108,39 @@ void PrintRow(const KernelBenchRow& row) {
                sizes.c_str());
 }
 
+void PrintStepMachine(const StepBenchMachine& machine) {
+  const nlohmann::ordered_json json = {{"device", machine.device},
+                                       {"copy_gbps", machine.copy_gbps},
+                                       {"gflops", Measured(machine.gflops)},
+                                       {"threads", machine.threads},
+                                       {"kv_cache_dtype", machine.cache_dtype},
+                                       {"activations", machine.activations}};
+  std::printf("%s\n", json.dump().c_str());
+  std::fflush(stdout);
+  std::fprintf(stderr,
+               "%s, copy %.1f GB/s (read + written), cache %s, activations %s\n"
+               "%5s %6s %8s %10s | %10s %9s %8s %8s %10s %6s | %9s %8s %8s %8s %9s %6s | %8s\n",
+               machine.device.c_str(), machine.copy_gbps, machine.cache_dtype.c_str(),
+               machine.activations.c_str(), "seqs", "drafts", "context", "step us", "target us",
+               "weight MB", "experts", "cache MB", "floor us", "ratio", "draft us", "weightMB",
+               "experts", "cache MB", "floor us", "ratio", "prep us");
+}
+
+void PrintStepRow(const StepBenchRow& row) {
+  std::printf("%s\n", ToJson(row).dump().c_str());
+  // Each row at once: what was measured survives a run that is cut short.
+  std::fflush(stdout);
+  const auto mega = [](int64_t bytes) { return static_cast<double>(bytes) * 1e-6; };
+  std::fprintf(stderr,
+               "%5d %6d %8d %10.0f | %10.0f %9.1f %8.1f %8.1f %10.1f %6.2f | %9.0f %8.1f %8.1f "
+               "%8.1f %9.1f %6.2f | %8.1f\n",
+               row.sequences, row.drafts, row.context, row.step_us, row.target.us,
+               mega(row.target.weight_bytes), row.target.distinct_experts,
+               mega(row.target.cache_bytes), row.target.floor_us, row.target.ratio, row.draft.us,
+               mega(row.draft.weight_bytes), row.draft.distinct_experts,
+               mega(row.draft.cache_bytes), row.draft.floor_us, row.draft.ratio, row.prepare_us);
+}
+
 }  // namespace
 
 int RunKernelBenchCommand(const CliOptions& options) {
@@ -109,30 +151,11 @@ int RunKernelBenchCommand(const CliOptions& options) {
 }
 
 int RunStepBenchCommand(const CliOptions& options) {
-  const Result<StepBenchReport> report = RunStepBench(options.engine, options.step_bench);
-  if (!report.ok()) {
-    spdlog::error("{}", report.status().message());
-    return kExitFailure;
-  }
-  const nlohmann::ordered_json machine = {{"copy_gbps", report->copy_gbps},
-                                          {"gflops", report->gflops},
-                                          {"threads", report->threads},
-                                          {"context", report->context}};
-  std::printf("%s\n", machine.dump().c_str());
-  std::fprintf(stderr,
-               "copy %.1f GB/s (read + written), %.1f GFLOP/s, %d threads, context %d\n"
-               "%9s %6s %10s %10s %10s %9s %12s %11s %10s\n",
-               report->copy_gbps, report->gflops, report->threads, report->context, "sequences",
-               "drafts", "step us", "target us", "draft us", "MB read", "x read time", "x (draft)",
-               "FLOP share");
-  for (const StepBenchRow& row : report->rows) {
-    std::printf("%s\n", ToJson(row).dump().c_str());
-    std::fprintf(stderr, "%9d %6d %10.0f %10.0f %10.0f %9.2f %12.2f %11.2f %10.2f\n", row.sequences,
-                 row.drafts, row.step_us, row.target_us, row.draft_us,
-                 static_cast<double>(row.weight_bytes) * 1e-6, row.target_ratio, row.draft_ratio,
-                 row.flop_share);
-  }
-  return kExitOk;
+  const Status status =
+      RunStepBench(options.engine, options.step_bench, {PrintStepMachine, PrintStepRow});
+  if (status.ok()) return kExitOk;
+  spdlog::error("{}", status.message());
+  return kExitFailure;
 }
 
 }  // namespace firesteel

@@ -66,14 +66,15 @@ void PrintStart(const CliOptions& options, const std::string& model_name, const 
       "  model         %s (%s, %d positions)\n"
       "  device        %s, tp %d, dep %d, %d threads\n"
       "  drafter       %s, draft length %d, %s verification\n"
-      "  cache         %s\n"
+      "  cache         %s, activations %s\n"
       "  sequences     %d running, %d waiting at most\n"
       "  gRPC          %s\n"
       "  listening on  http://%s:%u\n",
       FIRESTEEL_VERSION, model_name.c_str(), info.architecture.c_str(), info.max_model_len,
       info.device.c_str(), info.tp, info.dep, info.threads, info.drafter.c_str(), info.draft_length,
-      info.verification.c_str(), info.cache_dtype.c_str(), options.engine.max_sequences,
-      options.engine.max_queue, grpc.c_str(), host.c_str(), front_ends.http->port());
+      info.verification.c_str(), info.cache_dtype.c_str(), info.activations.c_str(),
+      options.engine.max_sequences, options.engine.max_queue, grpc.c_str(), host.c_str(),
+      front_ends.http->port());
   std::fflush(stdout);
 }
 

@@ -28,6 +28,7 @@ struct ModelInfo {
   int32_t draft_length = 0;         // K in effect
   std::string device;               // "cpu", "cuda"
   std::string cache_dtype;          // "fp32", "bf16", "fp8"
+  std::string activations;          // "fp32", "bf16"
   std::string verification;         // "token-wise"
   int32_t tp = 1;                   // tensor-parallel ranks
   int32_t dep = 1;                  // data + expert parallel ranks

@@ -32,6 +32,19 @@ Result<CacheDtype> ParseCacheDtype(const std::string& text) {
   return InvalidArgument("kv-cache-dtype is '" + text + "', needs 'fp32', 'bf16' or 'fp8'");
 }
 
+const char* ActivationDtypeName(DType dtype) { return dtype == DType::kF32 ? "fp32" : "bf16"; }
+
+DType DefaultActivationDtype(DeviceKind device) {
+  return device == DeviceKind::kCuda ? DType::kBf16 : DType::kF32;
+}
+
+Result<DType> ParseActivationDtype(const std::string& text, DeviceKind device) {
+  if (text == "auto") return DefaultActivationDtype(device);
+  if (text == "fp32") return DType::kF32;
+  if (text == "bf16") return DType::kBf16;
+  return InvalidArgument("activations is '" + text + "', needs 'auto', 'fp32' or 'bf16'");
+}
+
 namespace {
 
 Status CheckRange(const char* name, int64_t value, int64_t low, int64_t high) {
@@ -49,6 +62,10 @@ Status EngineOptions::Validate() const {
   }
   FIRESTEEL_RETURN_IF_ERROR(
       CheckRange("draft-length", draft_length, kDraftLengthAuto, kMaxDraftLength));
+  if (activations != DType::kF32 && activations != DType::kBf16) {
+    return InvalidArgument(std::string("activations is ") + DTypeName(activations) +
+                           ", needs F32 or BF16");
+  }
   FIRESTEEL_RETURN_IF_ERROR(CheckRange("threads", threads, 0, 1024));
   FIRESTEEL_RETURN_IF_ERROR(CheckRange("max-sequences", max_sequences, 1, 4096));
   FIRESTEEL_RETURN_IF_ERROR(CheckRange("max-batched-tokens", max_batched_tokens, 1, 1 << 20));

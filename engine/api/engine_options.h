@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/core/dtype.h"
 #include "kernels/core/status.h"
 
 namespace firesteel {
@@ -18,6 +19,13 @@ CacheDtype DefaultCacheDtype(DeviceKind device);
 Result<DeviceKind> ParseDeviceKind(const std::string& text);
 Result<CacheDtype> ParseCacheDtype(const std::string& text);
 
+// Storage of the rows that operations hand to each other: kF32 or kBf16. The residual streams, logits and scores are fp32
+// with either.
+const char* ActivationDtypeName(DType dtype);     // "fp32", "bf16"
+DType DefaultActivationDtype(DeviceKind device);  // fp32 on a CPU, bf16 on a GPU
+// "fp32", "bf16", or "auto" for the device's default.
+Result<DType> ParseActivationDtype(const std::string& text, DeviceKind device);
+
 inline constexpr int32_t kDraftLengthFromCheckpoint = -1;  // the checkpoint's block size
 inline constexpr int32_t kDraftLengthAuto = -2;            // chosen from the measured cost table
 
@@ -27,6 +35,7 @@ struct EngineOptions {
   std::string drafter = "dspark";  // "dspark" or "none"
   int32_t draft_length = kDraftLengthFromCheckpoint;
   CacheDtype cache_dtype = CacheDtype::kFp32;
+  DType activations = DType::kF32;   // or kBf16
   int32_t threads = 0;               // CPU workers; 0: one per core the process may use
   int32_t max_sequences = 16;        // sequences that run at the same time (slots)
   int32_t max_batched_tokens = 512;  // target rows in one step

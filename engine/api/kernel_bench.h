@@ -28,9 +28,6 @@ inline constexpr KernelFamily kKernelFamilies[] = {
 const char* KernelFamilyName(KernelFamily family);  // "draft-attention", "sparse-decode", ...
 Result<KernelFamily> ParseKernelFamily(const std::string& text);
 
-// Storage of activations that an operation takes in either type.
-Result<DType> ParseActivationDtype(const std::string& text);  // "fp32" or "bf16"
-
 // Sizes of a model and of the batches to run it with.
 struct KernelBenchShapes {
   std::vector<int32_t> attention_heads;

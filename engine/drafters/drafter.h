@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/exec/step_context.h"
@@ -29,9 +30,15 @@ class Drafter {
 
   // Of the proposing pass over draft rows; the shared LM head included, the Markov table once per drafted token.
   virtual WeightTraffic weight_traffic() const = 0;
+  // As TargetModel's, for a step that proposes for all sequences.
+  virtual int64_t cache_traffic(int32_t sequences, int32_t context) const = 0;
+  virtual void set_expert_trace(std::span<int32_t* const> layers) = 0;
+
   virtual void Bind(DeviceArena& arena, const StepLimits& limits,
                     const TargetModel::Caches& caches) = 0;
 
+  // The metadata that the two below read. EnqueueCommit begins with it; alone it is for timing.
+  virtual void EnqueuePrepare(StepContext& context) = 0;
   virtual void EnqueueCommit(StepContext& context, const ConstRows& features) = 0;
   virtual void EnqueuePropose(StepContext& context) = 0;
 };

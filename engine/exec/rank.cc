@@ -24,10 +24,17 @@ Result<std::unique_ptr<RankState>> RankState::Create(const EngineOptions& option
 
 Result<std::unique_ptr<RankState>> RankState::CreateOn(std::unique_ptr<Device> device,
                                                        const EngineOptions& options) {
+  return CreateWith(std::move(device), options,
+                    [&](Device& d, DeviceArena& arena) { return LoadModel(options, d, arena); });
+}
+
+Result<std::unique_ptr<RankState>> RankState::CreateWith(std::unique_ptr<Device> device,
+                                                         const EngineOptions& options,
+                                                         const ModelSource& source) {
   auto state = std::unique_ptr<RankState>(new RankState());
   state->device_ = std::move(device);
   state->arena_ = std::make_unique<DeviceArena>(*state->device_);
-  FIRESTEEL_ASSIGN_OR_RETURN(state->model_, LoadModel(options, *state->device_, *state->arena_));
+  FIRESTEEL_ASSIGN_OR_RETURN(state->model_, source(*state->device_, *state->arena_));
   TargetModel& target = *state->model_.target;
   Drafter& drafter = *state->model_.drafter;
   FIRESTEEL_ASSIGN_OR_RETURN(const MemoryPlan memory, PlanMemory(options, target, drafter));
@@ -67,6 +74,7 @@ Result<std::unique_ptr<RankState>> RankState::CreateOn(std::unique_ptr<Device> d
   info.model.draft_length = drafter.spec().draft_length;
   info.model.device = DeviceKindName(options.device);
   info.model.cache_dtype = CacheDtypeName(options.cache_dtype);
+  info.model.activations = ActivationDtypeName(options.activations);
   info.model.verification = "token-wise";
   info.model.max_live_requests = options.max_sequences + options.max_queue;
   info.model.threads = options.threads > 0 ? options.threads : DefaultThreads();

@@ -2,6 +2,7 @@
 // it directly.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -22,6 +23,11 @@ class RankState {
   // The same on a device that is open already.
   static Result<std::unique_ptr<RankState>> CreateOn(std::unique_ptr<Device> device,
                                                      const EngineOptions& options);
+  // The same with a model from elsewhere than options.model_dir.
+  using ModelSource = std::function<Result<LoadedModel>(Device&, DeviceArena&)>;
+  static Result<std::unique_ptr<RankState>> CreateWith(std::unique_ptr<Device> device,
+                                                       const EngineOptions& options,
+                                                       const ModelSource& source);
   ~RankState();
 
   const RankInfo& info() const { return info_; }
@@ -29,7 +35,7 @@ class RankState {
   Status RunStep(const StepPlan& plan, std::span<SequenceResult> results,
                  std::span<LogprobRecord> logprobs = {});
 
-  // Puts the first slots back to these committed lengths; only for timing, when nothing is served.
+  // Puts the first slots back to these committed lengths; only for timing, when nothing is served. Enqueued, not waited for.
   void RewindForTiming(std::span<const int32_t> lengths);
   bool graphs_enabled() const { return graphs_->num_graphs() > 0; }
 
@@ -39,6 +45,7 @@ class RankState {
   Drafter& drafter() { return *model_.drafter; }
   Device& device() { return *device_; }
   DeviceArena& arena() { return *arena_; }
+  const LoadedModel& model() const { return model_; }
 
  private:
   RankState() = default;

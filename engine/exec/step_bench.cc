@@ -5,23 +5,27 @@
 #include <string>
 #include <utility>
 
+#include "engine/exec/backend.h"
 #include "engine/exec/machine_ceilings.h"
+#include "engine/exec/memory_plan.h"
 #include "engine/exec/rank_state.h"
-#include "engine/exec/step_timer.h"
+#include "engine/exec/step_parts_timer.h"
+#include "engine/models/synthetic_model.h"
+#include "kernels/core/math.h"
 #include "kernels/cpu/cpu_device.h"
 
 namespace firesteel {
 namespace {
 
-int64_t PassBytes(const WeightTraffic& t, int32_t rows) {
-  return t.dense_bytes + t.expert_bytes * std::min(rows * t.experts_per_row, t.experts);
-}
+bool IsSynthetic(const StepBenchOptions& bench) { return !bench.synthetic.name.empty(); }
 
 Status CheckBench(const StepBenchOptions& bench, const RankInfo& info) {
-  const int32_t longest = info.model.max_model_len - info.cache.lookahead_tokens;
-  if (bench.context < 1 || bench.context > longest) {
-    return InvalidArgument("context is " + std::to_string(bench.context) + ", needs 1.." +
-                           std::to_string(longest));
+  const int32_t longest = info.model.max_model_len - 2 * info.cache.lookahead_tokens;
+  for (const int32_t context : bench.contexts) {
+    if (context < 1 || context > longest) {
+      return InvalidArgument("context is " + std::to_string(context) + ", needs 1.." +
+                             std::to_string(longest));
+    }
   }
   for (const int32_t sequences : bench.sequences) {
     if (sequences < 1 || sequences > info.limits.max_sequences) {
@@ -38,54 +42,133 @@ Status CheckBench(const StepBenchOptions& bench, const RankInfo& info) {
   return Status::Ok();
 }
 
+// On a device of its own that is gone before the model is loaded: a CPU's workers are not to wait beside others.
+Result<StepBenchMachine> MeasureMachine(const EngineOptions& options) {
+  FIRESTEEL_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
+                             OpenDevice(options.device, options.threads));
+  StepBenchMachine machine;
+  machine.device = device->Describe();
+  FIRESTEEL_ASSIGN_OR_RETURN(machine.copy_gbps, MeasureCopyGbps(*device));
+  if (device->reads_host_memory()) machine.gflops = MeasureGflops(PoolOf(device->stream()));
+  return machine;
+}
+
+// What a checkpoint and its user decide otherwise: caches and rows hold what the timed steps need, and nothing is shared or
+// prefilled.
+EngineOptions FittedOptions(const EngineOptions& options, const StepBenchOptions& bench) {
+  EngineOptions fitted = options;
+  fitted.model_dir = bench.synthetic.name;
+  fitted.prefix_cache = false;
+  fitted.max_batched_tokens = 1;
+  fitted.max_model_len =
+      *std::max_element(bench.contexts.begin(), bench.contexts.end()) + 4 * (kMaxDraftLength + 1);
+  return fitted;
+}
+
+// Blocks of its own for every sequence, or as many as there is memory for.
+int64_t FittedCacheTokens(const EngineOptions& options, const StepBenchOptions& bench,
+                          const TargetModel& target) {
+  const int64_t block_bytes = target.context_bytes_per_block(kContextBlockTokens);
+  const int64_t per_sequence = CeilDiv(options.max_model_len, kContextBlockTokens) + 1;
+  const int64_t wanted = per_sequence * options.max_sequences;
+  const int64_t afforded = block_bytes == 0 ? wanted : bench.cache_bytes / block_bytes;
+  return std::max(per_sequence, std::min(wanted, afforded)) * kContextBlockTokens;
+}
+
+Result<std::unique_ptr<RankState>> CreateState(const EngineOptions& options,
+                                               const StepBenchOptions& bench) {
+  if (!IsSynthetic(bench)) return RankState::Create(options);
+  EngineOptions fitted = FittedOptions(options, bench);
+  FIRESTEEL_RETURN_IF_ERROR(fitted.Validate());
+  FIRESTEEL_ASSIGN_OR_RETURN(std::unique_ptr<Device> device,
+                             OpenDevice(fitted.device, fitted.threads));
+  // The memory plan reads `fitted` when the model, which says what a block costs, is there.
+  const auto make = [&](Device& d, DeviceArena& arena) -> Result<LoadedModel> {
+    FIRESTEEL_ASSIGN_OR_RETURN(LoadedModel model,
+                               MakeSyntheticModel(bench.synthetic, fitted, d, arena));
+    fitted.cache_tokens = FittedCacheTokens(fitted, bench, *model.target);
+    return model;
+  };
+  FIRESTEEL_ASSIGN_OR_RETURN(std::unique_ptr<RankState> state,
+                             RankState::CreateWith(std::move(device), fitted, make));
+  FillSyntheticCaches(state->model(), state->device(), state->info().num_blocks[kContextGroup],
+                      state->info().num_blocks[kWindowGroup]);
+  FIRESTEEL_RETURN_IF_ERROR(state->device().stream().Synchronize());
+  return state;
+}
+
+StepBenchPart PartOf(double us, const WeightTraffic& weights, int64_t chosen_experts,
+                     int64_t cache_bytes, double copy_gbps) {
+  StepBenchPart part;
+  part.us = us;
+  part.weight_bytes = weights.dense_bytes;
+  if (weights.expert_layers > 0) {
+    part.weight_bytes += chosen_experts * (weights.expert_bytes / weights.expert_layers);
+    part.distinct_experts =
+        static_cast<double>(chosen_experts) / static_cast<double>(weights.expert_layers);
+  }
+  part.cache_bytes = cache_bytes;
+  part.floor_us = static_cast<double>(part.weight_bytes + cache_bytes) / copy_gbps * 1e-3;
+  part.ratio = us / part.floor_us;
+  return part;
+}
+
+StepBenchRow RowOf(const RankState& state, const StepPartsTimer::Parts& parts, int32_t sequences,
+                   int32_t drafts, int32_t context, const StepBenchMachine& machine) {
+  StepBenchRow row;
+  row.sequences = sequences;
+  row.drafts = drafts;
+  row.context = context;
+  row.cache_share = parts.cache_share;
+  row.step_us = parts.step_us;
+  row.prepare_us = parts.prepare_us;
+  const int32_t rows = sequences * (drafts + 1);
+  const TargetModel& target = *state.model().target;
+  const WeightTraffic weights = target.weight_traffic();
+  row.target = PartOf(parts.target_us, weights, parts.target_experts,
+                      target.cache_traffic(sequences, rows, context), machine.copy_gbps);
+  if (state.info().draft_length > 0) {
+    const Drafter& drafter = *state.model().drafter;
+    row.draft = PartOf(parts.draft_us, drafter.weight_traffic(), parts.draft_experts,
+                       drafter.cache_traffic(sequences, context), machine.copy_gbps);
+  }
+  if (machine.gflops > 0.0) {
+    const double flop = 2.0 * rows *
+                        static_cast<double>(weights.dense_parameters +
+                                            weights.expert_parameters * weights.experts_per_row);
+    row.flop_share = flop / (row.target.us * 1e3) / machine.gflops;
+  }
+  return row;
+}
+
 }  // namespace
 
-Result<StepBenchReport> RunStepBench(const EngineOptions& options, const StepBenchOptions& bench) {
-  FIRESTEEL_ASSIGN_OR_RETURN(std::unique_ptr<RankState> state, RankState::Create(options));
+Status RunStepBench(const EngineOptions& options, const StepBenchOptions& bench,
+                    const StepBenchSink& sink) {
+  FIRESTEEL_ASSIGN_OR_RETURN(StepBenchMachine machine, MeasureMachine(options));
+  FIRESTEEL_ASSIGN_OR_RETURN(const std::unique_ptr<RankState> state, CreateState(options, bench));
   const RankInfo& info = state->info();
   FIRESTEEL_RETURN_IF_ERROR(CheckBench(bench, info));
-  StepBenchReport report;
-  report.threads = info.model.threads;
-  report.context = bench.context;
-  {
-    // Ceilings first, on workers of their own that are gone before steps are timed.
-    const std::unique_ptr<Device> machine = CreateCpuDevice(report.threads);
-    FIRESTEEL_ASSIGN_OR_RETURN(report.copy_gbps, MeasureCopyGbps(*machine));
-    report.gflops = MeasureGflops(PoolOf(machine->stream()));
-  }
+  machine.threads = info.model.threads;
+  machine.cache_dtype = info.model.cache_dtype;
+  machine.activations = info.model.activations;
+  sink.machine(machine);
   std::vector<int32_t> drafts = bench.drafts;
-  for (int32_t k = 0; bench.drafts.empty() && k <= info.draft_length; ++k) drafts.push_back(k);
-
-  const WeightTraffic target = state->target().weight_traffic();
-  const WeightTraffic draft = state->drafter().weight_traffic();
-  StepTimer timer(*state, bench.context);
-  for (const int32_t sequences : bench.sequences) {
-    for (const int32_t k : drafts) {
-      FIRESTEEL_ASSIGN_OR_RETURN(const StepTimer::Sample sample,
-                                 timer.Time(sequences, k, bench.repeats));
-      StepBenchRow row;
-      row.sequences = sequences;
-      row.drafts = k;
-      row.step_us = sample.step_us;
-      row.target_us = sample.target_us;
-      row.draft_us = sample.step_us - sample.target_us;
-      const int32_t rows = sequences * (k + 1);
-      row.weight_bytes = PassBytes(target, rows);
-      row.draft_weight_bytes = PassBytes(draft, sequences * state->drafter().spec().block_rows);
-      const double bytes_per_us = report.copy_gbps * 1e3;
-      row.target_ratio = row.target_us / (static_cast<double>(row.weight_bytes) / bytes_per_us);
-      if (info.draft_length > 0) {
-        row.draft_ratio =
-            row.draft_us / (static_cast<double>(row.draft_weight_bytes) / bytes_per_us);
+  if (drafts.empty()) {
+    for (int32_t k = IsSynthetic(bench) ? info.draft_length : 0; k <= info.draft_length; ++k)
+      drafts.push_back(k);
+  }
+  for (const int32_t context : bench.contexts) {
+    StepPartsTimer timer(*state, context, IsSynthetic(bench));
+    for (const int32_t sequences : bench.sequences) {
+      for (const int32_t k : drafts) {
+        FIRESTEEL_ASSIGN_OR_RETURN(const StepPartsTimer::Parts parts,
+                                   timer.Time(sequences, k, bench.repeats));
+        sink.row(RowOf(*state, parts, sequences, k, context, machine));
       }
-      const double flop = 2.0 * rows *
-                          static_cast<double>(target.dense_parameters +
-                                              target.expert_parameters * target.experts_per_row);
-      row.flop_share = flop / (row.target_us * 1e3) / report.gflops;
-      report.rows.push_back(row);
     }
   }
-  return report;
+  return Status::Ok();
 }
 
 }  // namespace firesteel

@@ -19,4 +19,8 @@ struct StepProgram {
 
 void EnqueueStep(const StepShape& shape, StepProgram& program);
 
+// Its two halves: metadata, target pass and verification; then what the drafter does with the result.
+TargetOut EnqueueTarget(StepContext& context, StepProgram& program);
+void EnqueueDraft(StepContext& context, StepProgram& program, const TargetOut& out);
+
 }  // namespace firesteel

@@ -20,11 +20,13 @@ class StepTimer {
     double step_us;    // median of a whole step that proposes; equals target_us without a drafter
     double target_us;  // median of the same step without proposing
   };
+  // Runs a prompt of the context's length in the first slots that have none yet.
+  Status Prefill(int32_t sequences);
+
   // REQUIRES: sequences <= slots, drafts <= K.
   Result<Sample> Time(int32_t sequences, int32_t drafts, int32_t repeats);
 
  private:
-  Status Prefill(int32_t sequences);
   Result<double> TimeOnce(int32_t sequences, int32_t drafts, bool propose);
   Result<double> Median(int32_t sequences, int32_t drafts, bool propose, int32_t repeats);
 

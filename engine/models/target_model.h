@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,12 +31,12 @@ struct TargetSpec {
   std::vector<bool> list_all_entries;    // per ratio: some layer reads every visible entry
 };
 
-// Weight bytes of one pass, for floors: a pass of n rows reads `dense` once and at most min(n * experts_per_row, experts)
-// experts per layer.
+// Weight bytes of one pass, for floors: a pass reads `dense` once, and in each layer the experts that some row chose.
 struct WeightTraffic {
   int64_t dense_bytes = 0;
   int64_t dense_parameters = 0;  // per row: 2 FLOP each
-  int64_t expert_bytes = 0;      // one expert, summed over the layers
+  int32_t expert_layers = 0;
+  int64_t expert_bytes = 0;  // one expert, summed over the layers
   int64_t expert_parameters = 0;
   int32_t experts = 0;
   int32_t experts_per_row = 0;
@@ -51,6 +52,14 @@ class TargetModel {
   virtual int64_t window_bytes_per_block(int32_t block_tokens) const = 0;
 
   virtual WeightTraffic weight_traffic() const = 0;
+
+  // Cache bytes that a decode step must read: the window, the index keys and entries that every row sees once per sequence,
+  // entries that a row chooses for itself once per row.
+  virtual int64_t cache_traffic(int32_t sequences, int32_t rows, int32_t context) const = 0;
+
+  // From the next enqueued step on each layer leaves its rows' experts, [rows, experts_per_row], in its buffer of this list
+  // (device memory); empty: nowhere. Graphs that were captured before do what they did.
+  virtual void set_expert_trace(std::span<int32_t* const> layers) = 0;
 
   struct Caches {
     int32_t context_blocks = 0;

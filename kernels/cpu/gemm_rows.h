@@ -15,6 +15,10 @@ namespace firesteel {
 void GemmRows(const Weight& weight, const float* const* x, float* const* y, int64_t rows,
               int64_t o_begin, int64_t o_end, WorkerScratch& scratch);
 
+// Rows that are widened to fp32, or narrowed from it, at a time: a worker's scratch holds so many of the widest matrix,
+// and decoding a weight tile is a small part of so many products.
+inline constexpr int64_t kStagedRows = 48;
+
 // Outputs a worker should take at least, so that dispatch does not cost more than the arithmetic.
 int64_t GemmGrain(const Weight& weight, int64_t rows);
 

@@ -51,7 +51,7 @@ class CudaStream final : public Stream {
     size_t bytes;
   };
 
-  CudaStream(cudaStream_t handle, std::byte* pinned, int multiprocessors)
+  CudaStream(cudaStream_t handle, std::byte* pinned, int32_t multiprocessors)
       : handle_(handle), pinned_(pinned), multiprocessors_(multiprocessors) {}
   // Pinned bytes that no copy in flight uses, or nullptr when this copy does not fit.
   std::byte* TakePinned(size_t bytes);
@@ -59,7 +59,7 @@ class CudaStream final : public Stream {
 
   cudaStream_t handle_;
   std::byte* pinned_;
-  int multiprocessors_;
+  int32_t multiprocessors_;
   size_t pinned_used_ = 0;
   std::vector<PendingCopy> pending_;
   Status first_error_ = Status::Ok();
@@ -69,8 +69,7 @@ class CudaStream final : public Stream {
 inline cudaStream_t CudaStreamOf(Stream& stream) {
   return static_cast<CudaStream&>(stream).handle();
 }
-
-inline int MultiprocessorsOf(Stream& stream) {
+inline int32_t MultiprocessorsOf(Stream& stream) {
   return static_cast<CudaStream&>(stream).multiprocessors();
 }
 

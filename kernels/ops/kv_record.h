@@ -50,10 +50,13 @@ FIRESTEEL_HOST_DEVICE constexpr int32_t KvScaleBytes(KvFormat format, int32_t wi
   }
 }
 
+// Bytes of one row, its scales included.
+constexpr int64_t KvRecordBytes(KvFormat format, int32_t width, int32_t rope) {
+  return KvDataBytes(format, width, rope) + KvScaleBytes(format, width, rope);
+}
+
 constexpr int64_t KvPageBytes(KvFormat format, int32_t width, int32_t rope, int32_t entries) {
-  const int64_t data = KvDataBytes(format, width, rope);
-  const int64_t total = (data + KvScaleBytes(format, width, rope)) * entries;
-  return RoundUp(total, int64_t{64});
+  return RoundUp(KvRecordBytes(format, width, rope) * entries, int64_t{64});
 }
 
 FIRESTEEL_HOST_DEVICE inline std::byte* KvRowData(const KvPages& pages, int64_t row) {

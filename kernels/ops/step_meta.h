@@ -51,6 +51,8 @@ struct SparseRows {
       index;  // [rows, width] physical cache rows; entries at or past valid[r] are never read
   const int32_t* valid;  // [rows] live entries; 0 for a padding row
   int32_t width;         // row stride of `index`: layout, never a length
+  int32_t max_valid =
+      0;  // no valid[r] exceeds it, known to the host when it enqueues; 0: not known
 };
 
 struct MutableSparseRows {

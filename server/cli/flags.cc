@@ -16,21 +16,29 @@ namespace {
 struct RawFlags {
   std::string device = "cpu";
   std::string cache_dtype;  // empty: what suits the device
+  std::string activations = "auto";
   std::string draft_length = "checkpoint";
   std::string config;
   std::string access_log = "on";
   bool eager = false;
   bool no_prefix_cache = false;
+  bool rank_only = false;
 };
 
 // Defaults depend on the device, so what was not given stays empty here.
 struct RawKernelBenchFlags {
   std::vector<std::string> families = {"all"};
-  std::string activations;
   std::string shapes;
   std::vector<int32_t> rows;
   int32_t repeats = KernelBenchOptions().repeats;
 };
+
+void AddActivationsFlag(CLI::App* app, RawFlags* raw) {
+  app->add_option("--activations", raw->activations,
+                  "Rows that operations hand to each other: fp32, bf16 or auto (fp32 on a CPU, "
+                  "bf16 on a GPU)")
+      ->capture_default_str();
+}
 
 void AddEngineFlags(CLI::App* app, EngineOptions* engine, RawFlags* raw) {
   app->add_option("--model", engine->model_dir, "Checkpoint directory");
@@ -43,10 +51,8 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine, RawFlags* raw) {
       ->capture_default_str();
   app->add_option("--kv-cache-dtype", raw->cache_dtype,
                   "fp32, bf16 or fp8; default: fp32 on a CPU, fp8 on a GPU");
+  AddActivationsFlag(app, raw);
   app->add_option("--threads", engine->threads, "CPU workers; 0: one per core")
-      ->capture_default_str();
-  app->add_option("--batch,--max-sequences", engine->max_sequences,
-                  "Sequences that run at the same time")
       ->capture_default_str();
   app->add_option("--max-batched-tokens", engine->max_batched_tokens, "Target rows in one step")
       ->capture_default_str();
@@ -61,6 +67,12 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine, RawFlags* raw) {
       ->capture_default_str();
   app->add_flag("--eager", raw->eager, "Run every step without captured graphs");
   app->add_flag("--no-prefix-cache", raw->no_prefix_cache, "Never share cached prompt prefixes");
+}
+
+void AddBatchFlag(CLI::App* app, EngineOptions* engine) {
+  app->add_option("--batch,--max-sequences", engine->max_sequences,
+                  "Sequences that run at the same time")
+      ->capture_default_str();
 }
 
 void AddServeFlags(CLI::App* app, EngineOptions* engine, ServeOptions* serve, RawFlags* raw) {
@@ -102,19 +114,33 @@ void AddOfflineFlags(CLI::App* app, OfflineOptions* offline) {
       ->capture_default_str();
 }
 
-void AddStepBenchFlags(CLI::App* app, StepBenchOptions* bench) {
-  app->add_option("--sequences", bench->sequences, "Batch sizes to measure, comma-separated")
+void AddStepBenchFlags(CLI::App* app, StepBenchOptions* bench, bool* rank_only) {
+  app->add_option("--batch,--sequences", bench->sequences,
+                  "Batch sizes to measure, comma-separated")
       ->delimiter(',')
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  app->add_option("--drafts", bench->drafts, "Verify lengths, comma-separated; default: 0 to K")
+  app->add_option("--drafts", bench->drafts,
+                  "Verify lengths, comma-separated; default: 0 to K, with --model-shape K")
       ->delimiter(',')
       ->check(CLI::Range(0, kMaxDraftLength));
-  app->add_option("--context", bench->context, "Positions that each sequence holds")
+  app->add_option("--context", bench->contexts,
+                  "Positions that each sequence holds, several: comma-separated")
+      ->delimiter(',')
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app->add_option("--repeats", bench->repeats, "Timed steps per figure")
       ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  app->add_option("--model-shape", bench->synthetic.name,
+                  "Random weights in place of --model: v4-flash, or tiny for a test");
+  app->add_option("--tp", bench->synthetic.tp,
+                  "Ranks that the shape is cut over; one of them is timed (--rank-only)")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app->add_flag("--rank-only", *rank_only, "Leave out what ranks send each other");
+  app->add_option("--layers", bench->synthetic.layers, "Target layers of the shape; 0: all")
+      ->check(CLI::Range(0, 1024))
       ->capture_default_str();
 }
 
@@ -131,8 +157,7 @@ void AddKernelBenchFlags(CLI::App* app, EngineOptions* engine, RawFlags* raw,
       ->capture_default_str();
   app->add_option("--kv-cache-dtype", raw->cache_dtype,
                   "fp32, bf16 or fp8; default: fp32 on a CPU, fp8 on a GPU");
-  app->add_option("--activations", bench->activations,
-                  "fp32 or bf16; default: fp32 on a CPU, bf16 on a GPU");
+  AddActivationsFlag(app, raw);
   app->add_option("--shapes", bench->shapes,
                   "v4-flash: one rank of four; laptop: smaller; default: laptop on a CPU, v4-flash "
                   "on a GPU")
@@ -167,9 +192,7 @@ Status SettleKernelBench(const RawFlags& raw, const RawKernelBenchFlags& flags,
   if (!raw.cache_dtype.empty()) {
     FIRESTEEL_ASSIGN_OR_RETURN(bench.cache_dtype, ParseCacheDtype(raw.cache_dtype));
   }
-  if (!flags.activations.empty()) {
-    FIRESTEEL_ASSIGN_OR_RETURN(bench.activations, ParseActivationDtype(flags.activations));
-  }
+  FIRESTEEL_ASSIGN_OR_RETURN(bench.activations, ParseActivationDtype(raw.activations, device));
   if (!flags.shapes.empty()) {
     bench.shapes = flags.shapes == "laptop" ? LaptopShapes() : V4FlashShapes();
   }
@@ -185,6 +208,26 @@ Status SettleKernelBench(const RawFlags& raw, const RawKernelBenchFlags& flags,
   return Status::Ok();
 }
 
+Status SettleStepBench(const RawFlags& raw, CliOptions* options) {
+  const StepBenchOptions& bench = options->step_bench;
+  EngineOptions& engine = options->engine;
+  engine.max_sequences = *std::max_element(bench.sequences.begin(), bench.sequences.end());
+  const SyntheticShape& shape = bench.synthetic;
+  if (shape.name.empty()) {
+    if (shape.tp == 1 && shape.layers == 0 && !raw.rank_only) return Status::Ok();
+    return InvalidArgument("tp, layers and rank-only need a model-shape");
+  }
+  if (!engine.model_dir.empty()) {
+    return InvalidArgument("model is '" + engine.model_dir + "', needs none with a model-shape");
+  }
+  if (shape.tp > 1 && !raw.rank_only) {
+    return InvalidArgument("tp is " + std::to_string(shape.tp) +
+                           ", needs rank-only: this engine runs one rank");
+  }
+  engine.model_dir = shape.name;
+  return Status::Ok();
+}
+
 Status Settle(const RawFlags& raw, CliOptions* options) {
   FIRESTEEL_ASSIGN_OR_RETURN(options->engine.device, ParseDeviceKind(raw.device));
   if (raw.cache_dtype.empty()) {
@@ -192,10 +235,15 @@ Status Settle(const RawFlags& raw, CliOptions* options) {
   } else {
     FIRESTEEL_ASSIGN_OR_RETURN(options->engine.cache_dtype, ParseCacheDtype(raw.cache_dtype));
   }
+  FIRESTEEL_ASSIGN_OR_RETURN(options->engine.activations,
+                             ParseActivationDtype(raw.activations, options->engine.device));
   FIRESTEEL_ASSIGN_OR_RETURN(options->engine.draft_length, ParseDraftLength(raw.draft_length));
   options->serve.access_log = raw.access_log == "on";
   options->engine.graphs = !raw.eager;
   options->engine.prefix_cache = !raw.no_prefix_cache;
+  if (options->command == Command::kBenchStep) {
+    FIRESTEEL_RETURN_IF_ERROR(SettleStepBench(raw, options));
+  }
   FIRESTEEL_RETURN_IF_ERROR(options->engine.Validate());
   if (options->command == Command::kGenerate || options->command == Command::kEval) {
     return options->offline.sampling.Validate();
@@ -251,7 +299,8 @@ ParsedFlags ParseOnce(std::vector<std::string> args, std::string* config) {
   for (CLI::App* command : {serve, generate, eval, bench_step}) {
     AddEngineFlags(command, &options.engine, &raw);
   }
-  AddStepBenchFlags(bench_step, &options.step_bench);
+  for (CLI::App* command : {serve, generate, eval}) AddBatchFlag(command, &options.engine);
+  AddStepBenchFlags(bench_step, &options.step_bench, &raw.rank_only);
   AddServeFlags(serve, &options.engine, &options.serve, &raw);
   AddOfflineFlags(generate, &options.offline);
   AddOfflineFlags(eval, &options.offline);

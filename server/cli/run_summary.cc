@@ -63,6 +63,7 @@ std::string RunSummary::ToJson(const ModelInfo& info, int64_t steps, double seco
       {"draft_length", info.draft_length},
       {"verification", info.verification},
       {"kv_cache_dtype", info.cache_dtype},
+      {"activations", info.activations},
       {"batch", batch}};
   if (with_matches) {
     summary["matches"] = matches_;

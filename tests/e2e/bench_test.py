@@ -1,4 +1,4 @@
-"""`firesteel bench kernels`: JSON lines on standard output, a table on standard error, exit codes."""
+"""`firesteel bench`: JSON lines on standard output, a table on standard error, exit codes."""
 
 import json
 import math
@@ -18,8 +18,8 @@ SIZES = {
 }
 
 
-def run(*flags):
-    done = subprocess.run([BINARY, "bench", "kernels", *flags], capture_output=True, text=True, timeout=300, check=False)
+def run(*flags, what="kernels"):
+    done = subprocess.run([BINARY, "bench", what, *flags], capture_output=True, text=True, timeout=300, check=False)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -61,6 +61,32 @@ class BenchKernelsTest(unittest.TestCase):
                 code, out, err = run(*flags)
                 self.assertEqual((code, out), (2, ""))
                 self.assertEqual(len(err.strip().splitlines()), 1, err)
+                self.assertIn(named, err)
+
+
+class BenchStepTest(unittest.TestCase):
+    SHAPE = ("--model-shape", "tiny", "--tp", "2", "--rank-only", "--repeats", "1")
+
+    def test_every_batch_and_context_is_a_json_line_with_both_halves(self):
+        code, out, err = run(*self.SHAPE, "--batch", "1,2", "--context", "64,200", "--layers", "4", what="step")
+        self.assertEqual(code, 0, err)
+        machine, *rows = [json.loads(line) for line in out.splitlines()]
+        self.assertGreater(machine["copy_gbps"], 0)
+        self.assertEqual((machine["activations"], machine["kv_cache_dtype"]), ("fp32", "fp32"))
+        self.assertEqual([(row["context"], row["sequences"]) for row in rows], [(64, 1), (64, 2), (200, 1), (200, 2)])
+        for row in rows:
+            for half in (row["target"], row["draft"]):
+                for figure in ("us", "weight_bytes", "cache_bytes", "distinct_experts", "floor_us", "ratio"):
+                    self.assertTrue(math.isfinite(half[figure]) and half[figure] > 0, figure)
+            self.assertGreater(row["prepare_us"], 0)
+        self.assertEqual(len(err.splitlines()), len(rows) + 2)
+
+    def test_flags_of_a_shape_do_not_mix_with_a_checkpoint(self):
+        for flags, named in ((["--model-shape", "tiny", "--tp", "2"], "rank-only"), (["--model", "m", "--tp", "2"], "model-shape"),
+                             (["--model", "m", "--model-shape", "tiny"], "'m'"), ([], "model is empty")):
+            with self.subTest(flags=flags):
+                code, out, err = run(*flags, what="step")
+                self.assertEqual((code, out), (2, ""))
                 self.assertIn(named, err)
 
 

@@ -24,6 +24,13 @@ class GenerateTest(unittest.TestCase):
         rounds = [accepted for case in cases for accepted in case["accepted_per_step"]]
         self.assertAlmostEqual(summary["mean_acceptance_length"], 1 + sum(rounds) / len(rounds))
         self.assertEqual(summary["rounds"], len(rounds))
+        self.assertEqual(summary["activations"], "fp32")
+
+    def test_the_summary_names_the_activation_type_in_effect(self):
+        lines = [{"prompt_ids": golden()[0]["prompt_ids"], "max_tokens": 8}]
+        code, outputs, summary, _ = run_cli("generate", lines, "--activations", "bf16")
+        self.assertEqual((code, len(outputs[0]["output_ids"])), (0, 8))
+        self.assertEqual((summary["activations"], summary["kv_cache_dtype"]), ("bf16", "fp32"))
 
     def test_text_is_the_same_without_speculation_and_for_every_draft_length(self):
         lines = [{"prompt_ids": case["prompt_ids"], "max_tokens": 48} for case in golden()[8:12]]

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/drafters/dspark/dspark_drafter.h"
+#include "kernels/core/float_codec.h"
 #include "kernels/core/launch.h"
 #include "kernels/core/math.h"
 #include "tests/support/device_memory.h"
@@ -81,8 +82,15 @@ RankHarness::Pass RankHarness::RunTarget(int32_t slot, std::span<const int32_t> 
       to->insert(to->end(), values.begin(), values.end());
     };
     append(out.logits, rows * vocab, &pass.logits);
-    append(static_cast<const float*>(out.features.data), rows * out.features.stride,
-           &pass.features);
+    const int64_t features = rows * out.features.stride;
+    if (out.features.dtype == DType::kF32) {
+      append(static_cast<const float*>(out.features.data), features, &pass.features);
+      continue;
+    }
+    for (const uint16_t stored :
+         Download(state_->device(), static_cast<const uint16_t*>(out.features.data), features)) {
+      pass.features.push_back(Bf16ToFloat(stored));
+    }
   }
   return pass;
 }

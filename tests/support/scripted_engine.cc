@@ -119,6 +119,7 @@ ModelInfo ScriptedModelInfo() {
   info.draft_length = 5;
   info.device = "cpu";
   info.cache_dtype = "fp32";
+  info.activations = "fp32";
   info.verification = "token-wise";
   info.threads = 1;
   return info;

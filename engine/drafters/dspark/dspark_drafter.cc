@@ -9,6 +9,7 @@
 #include "kernels/ops/kv_write/kv_write.h"
 #include "kernels/ops/markov/markov.h"
 #include "kernels/ops/rms_norm/rms_norm.h"
+#include "kernels/ops/visibility.h"
 
 namespace firesteel {
 
@@ -50,6 +51,18 @@ WeightTraffic DsparkDrafter::weight_traffic() const {
   return traffic;
 }
 
+int64_t DsparkDrafter::cache_traffic(int32_t sequences, int32_t context) const {
+  const int64_t keys = SharedBlockWindow(context, config_.dspark.block, config_.window).size();
+  return static_cast<int64_t>(stages_.size()) * sequences * keys *
+         KvRecordBytes(MainCacheFormat(options_.cache_dtype), config_.head_dim, config_.rope_dim);
+}
+
+void DsparkDrafter::set_expert_trace(std::span<int32_t* const> layers) {
+  for (size_t s = 0; s < stages_.size(); ++s) {
+    stages_[s].set_trace({.experts = layers.empty() ? nullptr : layers[s]});
+  }
+}
+
 void DsparkDrafter::Bind(DeviceArena& arena, const StepLimits& limits,
                          const TargetModel::Caches& caches) {
   const int32_t block = config_.dspark.block;
@@ -65,6 +78,7 @@ void DsparkDrafter::Bind(DeviceArena& arena, const StepLimits& limits,
   }
   LaneSizes sizes;
   sizes.rows = static_cast<int32_t>(draft_rows);
+  sizes.activations = options_.activations;
   sizes.experts = config_.dspark.experts;
   sizes.experts_per_token = config_.dspark.experts_per_token;
   lane_ = CarveLane(arena, "draft", config_, sizes);
@@ -78,10 +92,11 @@ void DsparkDrafter::Bind(DeviceArena& arena, const StepLimits& limits,
       arena.Carve<int32_t>("draft.keys", int64_t{limits.sequences} * meta_.keys.width);
   meta_.keys.valid = arena.Carve<int32_t>("draft.keys_valid", limits.sequences);
   meta_.commit_row = arena.Carve<int32_t>("draft.commit_row", limits.rows);
-  main_ = arena.Carve<float>("draft.main", int64_t{limits.rows} * config_.hidden);
-  context_kv_ = arena.Carve<float>("draft.context_kv", int64_t{limits.rows} * config_.head_dim);
-  hidden_ = arena.Carve<float>("draft.hidden", draft_rows * config_.hidden);
-  normed_ = arena.Carve<float>("draft.normed", draft_rows * config_.hidden);
+  const DType dtype = options_.activations;
+  main_ = CarveRows(arena, "draft.main", dtype, limits.rows, config_.hidden);
+  context_kv_ = CarveRows(arena, "draft.context_kv", dtype, limits.rows, config_.head_dim);
+  hidden_ = CarveRows(arena, "draft.hidden", dtype, draft_rows, config_.hidden);
+  normed_ = CarveRows(arena, "draft.normed", dtype, draft_rows, config_.hidden);
   base_logits_ = arena.Carve<float>("draft.base_logits", draft_rows * config_.vocab);
   markov_ = arena.Carve<float>("draft.markov", int64_t{limits.sequences} * config_.vocab);
   confidence_ =
@@ -108,17 +123,16 @@ void DsparkDrafter::EnqueueCommit(StepContext& context, const ConstRows& feature
   EnqueuePrepare(context);
   const int32_t rows = context.shape.rows;
   const LiveCount live = &context.meta.live->rows;
-  EnqueueLinear(context, static_cast<const float*>(features.data), features.stride,
-                weights_.main_proj, main_, rows, live);
-  Launch(context.stream, context.ops.rms_norm,
-         RmsNormArgs{F32Rows(main_, config_.hidden), F32Rows(main_, config_.hidden),
-                     weights_.main_norm, live, rows, config_.hidden, config_.norm_eps});
+  EnqueueLinear(context, features, weights_.main_proj, main_, rows, live);
+  Launch(
+      context.stream, context.ops.rms_norm,
+      RmsNormArgs{main_, main_, weights_.main_norm, live, rows, config_.hidden, config_.norm_eps});
   for (const DeepseekLayer& stage : stages_) {
-    EnqueueLinear(context, main_, config_.hidden, stage.weights().wkv, context_kv_, rows, live);
+    EnqueueLinear(context, main_, stage.weights().wkv, context_kv_, rows, live);
     Launch(context.stream, context.ops.kv_write,
-           KvWriteArgs{F32Rows(context_kv_, config_.head_dim), stage.weights().kv_norm,
-                       context.meta.rows.position, meta_.commit_row, stage.setup().rope,
-                       stage.caches().window, live, rows, config_.norm_eps});
+           KvWriteArgs{context_kv_, stage.weights().kv_norm, context.meta.rows.position,
+                       meta_.commit_row, stage.setup().rope, stage.caches().window, live, rows,
+                       config_.norm_eps});
   }
 }
 
@@ -130,11 +144,11 @@ void DsparkDrafter::EnqueuePropose(StepContext& context) {
   rows.position = meta_.position;
   rows.cache_row = meta_.window_row;
   rows.keys = meta_.keys.view();
+  rows.keys.max_valid = config_.window + config_.dspark.block;
   rows.rows_per_list = config_.dspark.block;
   Launch(context.stream, context.ops.embed,
-         EmbedArgs{rows.token, target_.weights().embed,
-                   F32Rows(lane_.streams, int64_t{config_.streams} * config_.hidden), rows.live,
-                   rows.rows, config_.hidden, config_.streams});
+         EmbedArgs{rows.token, target_.weights().embed, lane_.streams, rows.live, rows.rows,
+                   config_.hidden, config_.streams});
   for (const DeepseekLayer& stage : stages_) stage.Enqueue(context, rows, lane_);
   EnqueueHead(context, rows);
 
@@ -146,7 +160,7 @@ void DsparkDrafter::EnqueuePropose(StepContext& context) {
                           config_.dspark.block, k});
   }
   ConfidenceArgs confidence{};
-  confidence.hidden = F32Rows(hidden_, config_.hidden);
+  confidence.hidden = hidden_;
   confidence.w1 = weights_.markov_w1;
   confidence.weight = weights_.confidence;
   confidence.draft = meta_;
@@ -163,10 +177,10 @@ void DsparkDrafter::EnqueuePropose(StepContext& context) {
 void DsparkDrafter::EnqueueHead(StepContext& context, const LaneRows& rows) {
   EnqueueHyperHead(context, config_, weights_.head_hyper, rows, lane_, hidden_);
   Launch(context.stream, context.ops.rms_norm,
-         RmsNormArgs{F32Rows(hidden_, config_.hidden), F32Rows(normed_, config_.hidden),
-                     weights_.norm, rows.live, rows.rows, config_.hidden, config_.norm_eps});
-  EnqueueLinear(context, normed_, config_.hidden, target_.weights().head, base_logits_, rows.rows,
-                rows.live);
+         RmsNormArgs{hidden_, normed_, weights_.norm, rows.live, rows.rows, config_.hidden,
+                     config_.norm_eps});
+  EnqueueLinear(context, normed_, target_.weights().head, F32Rows(base_logits_, config_.vocab),
+                rows.rows, rows.live);
 }
 
 }  // namespace firesteel

@@ -20,6 +20,7 @@ class DsparkDrafter final : public Drafter {
  public:
   struct Options {
     DType cache_dtype = DType::kF32;
+    DType activations = DType::kF32;
     int32_t draft_length = 0;  // 1..block
   };
 
@@ -30,8 +31,11 @@ class DsparkDrafter final : public Drafter {
   const DraftSpec& spec() const override { return spec_; }
   int64_t window_bytes_per_block(int32_t block_tokens) const override;
   WeightTraffic weight_traffic() const override;
+  int64_t cache_traffic(int32_t sequences, int32_t context) const override;
+  void set_expert_trace(std::span<int32_t* const> layers) override;
   void Bind(DeviceArena& arena, const StepLimits& limits,
             const TargetModel::Caches& caches) override;
+  void EnqueuePrepare(StepContext& context) override;
   void EnqueueCommit(StepContext& context, const ConstRows& features) override;
   void EnqueuePropose(StepContext& context) override;
 
@@ -41,8 +45,9 @@ class DsparkDrafter final : public Drafter {
   const float* confidence() const { return confidence_; }
   DraftMeta& meta_for_test() { return meta_; }
 
+  std::span<const DeepseekLayer> stages() const { return stages_; }
+
  private:
-  void EnqueuePrepare(StepContext& context);
   void EnqueueHead(StepContext& context, const LaneRows& rows);
 
   Device& device_;
@@ -55,10 +60,10 @@ class DsparkDrafter final : public Drafter {
   // Constant after Bind.
   DraftMeta meta_{};
   LaneBuffers lane_{};
-  float* main_ = nullptr;         // [target rows, hidden] main_x
-  float* context_kv_ = nullptr;   // [target rows, head_dim]
-  float* hidden_ = nullptr;       // [draft rows, hidden] pre-norm, read by the confidence head
-  float* normed_ = nullptr;       // [draft rows, hidden]
+  Rows main_;                     // [target rows, hidden] main_x
+  Rows context_kv_;               // [target rows, head_dim]
+  Rows hidden_;                   // [draft rows, hidden] pre-norm, read by the confidence head
+  Rows normed_;                   // [draft rows, hidden]
   float* base_logits_ = nullptr;  // [draft rows, vocab]
   float* markov_ = nullptr;       // [sequences, vocab]
   float* confidence_ = nullptr;   // [sequences, K]

@@ -14,10 +14,6 @@ constexpr int64_t kPatternPages = 64;
 
 }  // namespace
 
-int64_t KvRecordBytes(KvFormat format, int32_t width, int32_t rope) {
-  return KvDataBytes(format, width, rope) + KvScaleBytes(format, width, rope);
-}
-
 int64_t WeightBytes(DType dtype, int64_t out, int64_t in) {
   switch (dtype) {
     case DType::kF8E4M3:

@@ -17,9 +17,6 @@
 
 namespace firesteel {
 
-// Bytes of one cached row, its scales included.
-int64_t KvRecordBytes(KvFormat format, int32_t width, int32_t rope);
-
 // Bytes of a weight with its scales; fp8 in blocks of 128.
 int64_t WeightBytes(DType dtype, int64_t out, int64_t in);
 

@@ -52,7 +52,7 @@ KernelBenchRow CaseRunner::NewRow(KernelFamily family, std::string name) const {
   row.family = family;
   row.name = std::move(name);
   row.cache_dtype = CacheDtypeName(options_.cache_dtype);
-  row.activations = options_.activations == DType::kF32 ? "fp32" : "bf16";
+  row.activations = ActivationDtypeName(options_.activations);
   return row;
 }
 

@@ -58,7 +58,7 @@ Status BenchCase(CaseRunner& runner, int32_t heads, int32_t requests) {
   args.window_rows = {
       buffers.Upload("index", index),
       buffers.Upload("valid", std::vector<int32_t>(static_cast<size_t>(requests), keys)),
-      s.list_width};
+      s.list_width, keys};
   args.sink = static_cast<const float*>(buffers.RandomRows("sink", 1, heads, DType::kF32).data);
   args.live = buffers.Upload("live", std::vector<int32_t>{rows});
   args.rows = rows;

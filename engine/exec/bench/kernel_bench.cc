@@ -46,12 +46,6 @@ Result<KernelFamily> ParseKernelFamily(const std::string& text) {
   return InvalidArgument("family is '" + text + "', needs " + names + "or 'all'");
 }
 
-Result<DType> ParseActivationDtype(const std::string& text) {
-  if (text == "fp32") return DType::kF32;
-  if (text == "bf16") return DType::kBf16;
-  return InvalidArgument("activations is '" + text + "', needs 'fp32' or 'bf16'");
-}
-
 KernelBenchShapes V4FlashShapes() {
   KernelBenchShapes s;
   s.attention_heads = {16, 64};
@@ -112,9 +106,9 @@ KernelBenchOptions DefaultKernelBenchOptions(DeviceKind device) {
   KernelBenchOptions options;
   options.device = device;
   options.cache_dtype = DefaultCacheDtype(device);
+  options.activations = DefaultActivationDtype(device);
   options.shapes = LaptopShapes();
   if (device == DeviceKind::kCuda) {
-    options.activations = DType::kBf16;
     options.rotate_bytes = int64_t{240} << 20;  // four times the L2 cache of an H200
     options.memory_limit_bytes = int64_t{16} << 30;
     options.shapes = V4FlashShapes();

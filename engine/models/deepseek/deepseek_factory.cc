@@ -1,6 +1,7 @@
 #include "engine/models/deepseek/deepseek_factory.h"
 
 #include <cstring>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -67,6 +68,32 @@ Status CheckTokenTables(const DeepseekConfig& config, const Checkpoint& checkpoi
   return Status::Ok();
 }
 
+// Where the two halves of a model's weights come from.
+struct WeightSources {
+  std::function<DeepseekWeights()> target;
+  std::function<DsparkWeights()> draft;  // called only if there are drafts
+};
+
+void Assemble(const DeepseekConfig& config, const EngineOptions& options, int32_t draft_length,
+              Device& device, const WeightSources& weights, LoadedModel* model) {
+  DeepseekModel::Options target_options;
+  target_options.cache_dtype = StorageOf(options.cache_dtype);
+  target_options.activations = options.activations;
+  if (draft_length > 0) target_options.tapped_layers = config.dspark.target_layers;
+  auto target = std::make_unique<DeepseekModel>(device, config, weights.target(), target_options);
+  if (draft_length > 0) {
+    DsparkDrafter::Options draft_options;
+    draft_options.cache_dtype = target_options.cache_dtype;
+    draft_options.activations = target_options.activations;
+    draft_options.draft_length = draft_length;
+    model->drafter =
+        std::make_unique<DsparkDrafter>(device, *target, weights.draft(), draft_options);
+  } else {
+    model->drafter = std::make_unique<NoneDrafter>();
+  }
+  model->target = std::move(target);
+}
+
 }  // namespace
 
 Status CreateDeepseek(const EngineOptions& options, Device& device, DeviceArena& arena,
@@ -79,23 +106,22 @@ Status CreateDeepseek(const EngineOptions& options, Device& device, DeviceArena&
   FIRESTEEL_RETURN_IF_ERROR(CheckTokenTables(config, *model->checkpoint));
 
   WeightPlacer placer(device, arena);
-  DeepseekModel::Options target_options;
-  target_options.cache_dtype = StorageOf(options.cache_dtype);
-  if (draft_length > 0) target_options.tapped_layers = config.dspark.target_layers;
-  auto target = std::make_unique<DeepseekModel>(
-      device, config, LoadDeepseekWeights(config, set, placer), target_options);
-  if (draft_length > 0) {
-    DsparkDrafter::Options draft_options;
-    draft_options.cache_dtype = target_options.cache_dtype;
-    draft_options.draft_length = draft_length;
-    model->drafter = std::make_unique<DsparkDrafter>(
-        device, *target, LoadDsparkWeights(config, set, placer), draft_options);
-  } else {
-    if (config.dspark.block > 0) SkipDsparkWeights(config, set);
-    model->drafter = std::make_unique<NoneDrafter>();
-  }
-  model->target = std::move(target);
+  const WeightSources weights{[&] { return LoadDeepseekWeights(config, set, placer); },
+                              [&] { return LoadDsparkWeights(config, set, placer); }};
+  Assemble(config, options, draft_length, device, weights, model);
+  if (draft_length == 0 && config.dspark.block > 0) SkipDsparkWeights(config, set);
   return set.CheckAllTaken();
+}
+
+Status CreateSyntheticDeepseek(const DeepseekConfig& config, const EngineOptions& options,
+                               Device& device, DeviceArena& arena, LoadedModel* model) {
+  FIRESTEEL_RETURN_IF_ERROR(CheckCacheDtype(config, options.cache_dtype));
+  FIRESTEEL_ASSIGN_OR_RETURN(const int32_t draft_length, DraftLength(config, options));
+  SyntheticTensors tensors(device, arena, config.experts);
+  const WeightSources weights{[&] { return MakeDeepseekWeights(config, tensors); },
+                              [&] { return MakeDsparkWeights(config, tensors); }};
+  Assemble(config, options, draft_length, device, weights, model);
+  return Status::Ok();
 }
 
 }  // namespace firesteel

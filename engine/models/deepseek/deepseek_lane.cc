@@ -10,6 +10,11 @@
 
 namespace firesteel {
 
+Rows CarveRows(DeviceArena& arena, const std::string& name, DType dtype, int64_t rows,
+               int64_t cols) {
+  return {arena.Carve(name, rows * cols * DTypeBytes(dtype)), cols, dtype};
+}
+
 LaneBuffers CarveLane(DeviceArena& arena, const std::string& name, const DeepseekConfig& c,
                       const LaneSizes& sizes) {
   const int64_t rows = sizes.rows;
@@ -17,21 +22,25 @@ LaneBuffers CarveLane(DeviceArena& arena, const std::string& name, const Deepsee
   const auto floats = [&](const char* what, int64_t count) {
     return arena.Carve<float>(name + "." + what, count);
   };
+  const auto activations = [&](const char* what, int64_t count, int64_t cols) {
+    return CarveRows(arena, name + "." + what, sizes.activations, count, cols);
+  };
   const auto ints = [&](const char* what, int64_t count) {
     return arena.Carve<int32_t>(name + "." + what, count);
   };
   LaneBuffers b{};
-  b.streams = floats("streams", rows * c.streams * c.hidden);
+  b.streams = CarveRows(arena, name + ".streams", DType::kF32, rows, int64_t{c.streams} * c.hidden);
   b.mix = floats("mix", rows * (2 + c.streams) * c.streams);
   b.post = floats("post", rows * c.streams);
   b.comb = floats("comb", rows * c.streams * c.streams);
-  b.x = floats("x", rows * c.hidden);
-  b.f = floats("f", rows * c.hidden);
-  b.q_low = floats("q_low", rows * c.q_rank);
-  b.q = floats("q", rows * c.heads * c.head_dim);
-  b.kv = floats("kv", rows * c.head_dim);
-  b.attn = floats("attn", rows * c.heads * c.head_dim);
-  b.o_low = floats("o_low", rows * c.o_groups * c.o_rank);
+  const int64_t q_cols = int64_t{c.heads} * c.head_dim;
+  b.x = activations("x", rows, c.hidden);
+  b.f = activations("f", rows, c.hidden);
+  b.q_low = activations("q_low", rows, c.q_rank);
+  b.q = activations("q", rows, q_cols);
+  b.kv = activations("kv", rows, c.head_dim);
+  b.attn = activations("attn", rows, q_cols);
+  b.o_low = activations("o_low", rows, int64_t{c.o_groups} * c.o_rank);
   b.gate_logits = floats("gate_logits", rows * sizes.experts);
   b.expert = ints("expert", pairs);
   b.expert_weight = floats("expert_weight", pairs);
@@ -39,16 +48,16 @@ LaneBuffers CarveLane(DeviceArena& arena, const std::string& name, const Deepsee
   b.groups.pair_row = ints("pair_row", pairs);
   b.groups.pair_choice = ints("pair_choice", pairs);
   b.groups.pair_of = ints("pair_of", pairs);
-  b.pair_gate = floats("pair_gate", pairs * c.expert_inner);
-  b.pair_up = floats("pair_up", pairs * c.expert_inner);
-  b.pair_out = floats("pair_out", pairs * c.hidden);
-  b.shared_gate = floats("shared_gate", rows * c.expert_inner);
-  b.shared_up = floats("shared_up", rows * c.expert_inner);
-  b.shared_out = floats("shared_out", rows * c.hidden);
+  b.pair_gate = activations("pair_gate", pairs, c.expert_inner);
+  b.pair_up = activations("pair_up", pairs, c.expert_inner);
+  b.pair_out = activations("pair_out", pairs, c.hidden);
+  b.shared_gate = activations("shared_gate", rows, c.expert_inner);
+  b.shared_up = activations("shared_up", rows, c.expert_inner);
+  b.shared_out = activations("shared_out", rows, c.hidden);
   if (!sizes.compressors) return b;
   b.compress_kv = floats("compress_kv", rows * 2 * c.head_dim);
   b.compress_score = floats("compress_score", rows * 2 * c.head_dim);
-  b.index_q = floats("index_q", rows * c.index_heads * c.index_dim);
+  b.index_q = activations("index_q", rows, int64_t{c.index_heads} * c.index_dim);
   b.index_weight = floats("index_weight", rows * c.index_heads);
   b.index_rows.width = RoundUp(c.index_top_k, 128);
   b.index_rows.index = ints("index_rows", rows * b.index_rows.width);

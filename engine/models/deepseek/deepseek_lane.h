@@ -26,33 +26,34 @@ struct LaneRows {
   int32_t rows_per_list = 1;
 };
 
-// Activations of a pass, fp32. [rows, ...] with rows the lane's largest padded count.
+// Activations of a pass, [rows, ...] with rows the lane's largest padded count. What is `Rows` has the activation type;
+// the residual streams, and whatever is chosen or pooled from (router and index scores, compressor inputs), stay fp32.
 struct LaneBuffers {
-  float* streams;        // [rows, streams * hidden]
+  Rows streams;          // [rows, streams * hidden] fp32
   float* mix;            // [rows, (2 + streams) * streams]
   float* post;           // [rows, streams]
   float* comb;           // [rows, streams * streams]
-  float* x;              // [rows, hidden] normed sublayer input
-  float* f;              // [rows, hidden] sublayer output
-  float* q_low;          // [rows, q_rank]
-  float* q;              // [rows, heads * head_dim]
-  float* kv;             // [rows, head_dim]
-  float* attn;           // [rows, heads * head_dim]
-  float* o_low;          // [rows, o_groups * o_rank]
+  Rows x;                // [rows, hidden] normed sublayer input
+  Rows f;                // [rows, hidden] sublayer output
+  Rows q_low;            // [rows, q_rank]
+  Rows q;                // [rows, heads * head_dim]
+  Rows kv;               // [rows, head_dim]
+  Rows attn;             // [rows, heads * head_dim]
+  Rows o_low;            // [rows, o_groups * o_rank]
   float* gate_logits;    // [rows, experts]
   int32_t* expert;       // [rows, top_k]
   float* expert_weight;  // [rows, top_k]
   MoeGroups groups;
-  float* pair_gate;    // [rows * top_k, inner]
-  float* pair_up;      // [rows * top_k, inner]
-  float* pair_out;     // [rows * top_k, hidden]
-  float* shared_gate;  // [rows, inner]
-  float* shared_up;    // [rows, inner]
-  float* shared_out;   // [rows, hidden]
+  Rows pair_gate;    // [rows * top_k, inner]
+  Rows pair_up;      // [rows * top_k, inner]
+  Rows pair_out;     // [rows * top_k, hidden]
+  Rows shared_gate;  // [rows, inner]
+  Rows shared_up;    // [rows, inner]
+  Rows shared_out;   // [rows, hidden]
   // Target lane only, and only with compressors:
   float* compress_kv;            // [rows, 2 * head_dim]
   float* compress_score;         // [rows, 2 * head_dim]
-  float* index_q;                // [rows, index_heads * index_dim]
+  Rows index_q;                  // [rows, index_heads * index_dim]
   float* index_weight;           // [rows, index_heads]
   MutableSparseRows index_rows;  // [rows, ceil128(index_top_k)]
   float* index_scores;           // [kIndexScoreRows, max_entries] scratch
@@ -64,11 +65,16 @@ inline constexpr int32_t kIndexScoreRows = 64;
 
 struct LaneSizes {
   int32_t rows = 0;
+  DType activations = DType::kF32;  // or kBf16
   int32_t experts = 0;
   int32_t experts_per_token = 0;
   bool compressors = false;
   int32_t max_entries = 0;  // compressed entries that a row may see
 };
+
+// A dense [rows, cols] matrix.
+Rows CarveRows(DeviceArena& arena, const std::string& name, DType dtype, int64_t rows,
+               int64_t cols);
 
 LaneBuffers CarveLane(DeviceArena& arena, const std::string& name, const DeepseekConfig& config,
                       const LaneSizes& sizes);

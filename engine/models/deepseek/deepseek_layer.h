@@ -50,13 +50,13 @@ class DeepseekLayer {
   // Transforms buffers.streams in place.
   void Enqueue(StepContext& context, const LaneRows& rows, const LaneBuffers& buffers) const;
 
-  // Where a pass leaves its choices and its output, for tests. Device memory; null leaves them out.
+  // Where a pass leaves its choices and its output, for tests and timing. Device memory; null leaves them out.
   struct Trace {
     int32_t* experts = nullptr;  // [rows, top_k]
     int32_t* entries = nullptr;  // [rows, index width] chosen compressed entries, -1 padded
     float* features = nullptr;   // [rows, hidden] mean of the streams after the block
   };
-  void set_trace_for_test(const Trace& trace) { trace_ = trace; }
+  void set_trace(const Trace& trace) { trace_ = trace; }
 
  private:
   void EnqueueCollapse(StepContext& context, const HyperWeights& hyper, const uint16_t* norm,
@@ -75,17 +75,14 @@ class DeepseekLayer {
 };
 
 // y = x W^T over a lane's rows. Shared by the blocks, the head and the drafter.
-void EnqueueLinear(StepContext& context, const float* x, int64_t x_cols, const Weight& weight,
-                   float* y, int32_t rows, LiveCount live, int32_t groups = 1);
+void EnqueueLinear(StepContext& context, const ConstRows& x, const Weight& weight, const Rows& y,
+                   int32_t rows, LiveCount live, int32_t groups = 1);
 
 // Collapses a lane's residual streams into one row each for the LM head. Shared by the target and the drafter.
 void EnqueueHyperHead(StepContext& context, const DeepseekConfig& config,
                       const HyperWeights& weights, const LaneRows& rows, const LaneBuffers& lane,
-                      float* out);
+                      const Rows& out);
 
 inline Rows F32Rows(float* data, int64_t stride) { return Rows{data, stride, DType::kF32}; }
-inline ConstRows F32Rows(const float* data, int64_t stride) {
-  return ConstRows(data, stride, DType::kF32);
-}
 
 }  // namespace firesteel

@@ -10,6 +10,7 @@
 #include "kernels/ops/feature_tap/feature_tap.h"
 #include "kernels/ops/gather/gather.h"
 #include "kernels/ops/rms_norm/rms_norm.h"
+#include "kernels/ops/visibility.h"
 
 namespace firesteel {
 
@@ -81,6 +82,34 @@ WeightTraffic DeepseekModel::weight_traffic() const {
   AddWeightTraffic(weights_.head_hyper.fn, &traffic);
   AddWeightTraffic(weights_.head, &traffic);
   return traffic;
+}
+
+int64_t DeepseekModel::cache_traffic(int32_t sequences, int32_t rows, int32_t context) const {
+  const int64_t record =
+      KvRecordBytes(MainCacheFormat(options_.cache_dtype), config_.head_dim, config_.rope_dim);
+  const int64_t index_record =
+      KvRecordBytes(IndexCacheFormat(options_.cache_dtype), config_.index_dim, config_.rope_dim);
+  int64_t bytes = 0;
+  for (const int32_t ratio : config_.ratios) {
+    // The rows' own keys are written and read in the same step, and left out.
+    bytes += sequences * record * Min(context, config_.window - 1);
+    if (ratio == 0) continue;
+    const int64_t entries = VisibleEntries(context, ratio);
+    if (ratio == kIndexedRatio) {
+      // With no more entries than are kept nothing is scored.
+      if (entries > config_.index_top_k) bytes += sequences * index_record * entries;
+      bytes += rows * record * Min<int64_t>(entries, config_.index_top_k);
+    } else {
+      bytes += sequences * record * entries;
+    }
+  }
+  return bytes;
+}
+
+void DeepseekModel::set_expert_trace(std::span<int32_t* const> layers) {
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    layers_[l].set_trace({.experts = layers.empty() ? nullptr : layers[l]});
+  }
 }
 
 namespace {
@@ -156,23 +185,22 @@ void DeepseekModel::Bind(DeviceArena& arena, const StepLimits& limits, const Cac
   }
   LaneSizes sizes;
   sizes.rows = limits.rows;
+  sizes.activations = options_.activations;
   sizes.experts = config_.experts;
   sizes.experts_per_token = config_.experts_per_token;
   sizes.compressors = !spec_.compress_ratios.empty();
   sizes.max_entries = CeilDiv(caches.positions, kIndexedRatio);
   lane_ = CarveLane(arena, "target", config_, sizes);
   const int64_t taps = static_cast<int64_t>(options_.tapped_layers.size());
-  features_ = arena.Carve<float>("target.features", int64_t{limits.rows} * taps * config_.hidden);
-  hidden_ = arena.Carve<float>("target.hidden", int64_t{limits.rows} * config_.hidden);
-  logit_hidden_ =
-      arena.Carve<float>("target.logit_hidden", int64_t{limits.logit_rows} * config_.hidden);
+  const DType dtype = options_.activations;
+  features_ = CarveRows(arena, "target.features", dtype, limits.rows, taps * config_.hidden);
+  hidden_ = CarveRows(arena, "target.hidden", dtype, limits.rows, config_.hidden);
+  logit_hidden_ = CarveRows(arena, "target.logit_hidden", dtype, limits.logit_rows, config_.hidden);
   logits_ = arena.Carve<float>("target.logits", int64_t{limits.logit_rows} * config_.vocab);
 }
 
 TargetOut DeepseekModel::Enqueue(StepContext& context) {
   const StepMeta& meta = context.meta;
-  const int64_t stream_cols = int64_t{config_.streams} * config_.hidden;
-  const int64_t feature_cols = static_cast<int64_t>(options_.tapped_layers.size()) * config_.hidden;
   LaneRows rows;
   rows.rows = context.shape.rows;
   rows.live = &meta.live->rows;
@@ -180,18 +208,21 @@ TargetOut DeepseekModel::Enqueue(StepContext& context) {
   rows.position = meta.rows.position;
   rows.cache_row = meta.rows.window_row;
   rows.keys = meta.window.view();
+  rows.keys.max_valid = config_.window;
 
   Launch(context.stream, context.ops.embed,
-         EmbedArgs{rows.token, weights_.embed, F32Rows(lane_.streams, stream_cols), rows.live,
-                   rows.rows, config_.hidden, config_.streams});
+         EmbedArgs{rows.token, weights_.embed, lane_.streams, rows.live, rows.rows, config_.hidden,
+                   config_.streams});
   for (int32_t l = 0; l < config_.layers; ++l) {
     layers_[static_cast<size_t>(l)].Enqueue(context, rows, lane_);
     for (size_t t = 0; t < options_.tapped_layers.size(); ++t) {
       if (options_.tapped_layers[t] != l) continue;
-      float* column = features_ + static_cast<int64_t>(t) * config_.hidden;
+      Rows column = features_;
+      column.data = static_cast<std::byte*>(features_.data) +
+                    static_cast<int64_t>(t) * config_.hidden * DTypeBytes(features_.dtype);
       Launch(context.stream, context.ops.feature_tap,
-             FeatureTapArgs{F32Rows(lane_.streams, stream_cols), F32Rows(column, feature_cols),
-                            rows.live, rows.rows, config_.hidden, config_.streams});
+             FeatureTapArgs{lane_.streams, column, rows.live, rows.rows, config_.hidden,
+                            config_.streams});
     }
   }
 
@@ -201,16 +232,15 @@ TargetOut DeepseekModel::Enqueue(StepContext& context) {
   const int32_t logit_rows = context.shape.logit_rows;
   Launch(
       context.stream, context.ops.gather,
-      GatherArgs{F32Rows(hidden_, config_.hidden), meta.logit_rows,
-                 F32Rows(logit_hidden_, config_.hidden), live_logits, logit_rows, config_.hidden});
+      GatherArgs{hidden_, meta.logit_rows, logit_hidden_, live_logits, logit_rows, config_.hidden});
   Launch(context.stream, context.ops.rms_norm,
-         RmsNormArgs{F32Rows(logit_hidden_, config_.hidden), F32Rows(logit_hidden_, config_.hidden),
-                     weights_.norm, live_logits, logit_rows, config_.hidden, config_.norm_eps});
-  EnqueueLinear(context, logit_hidden_, config_.hidden, weights_.head, logits_, logit_rows,
+         RmsNormArgs{logit_hidden_, logit_hidden_, weights_.norm, live_logits, logit_rows,
+                     config_.hidden, config_.norm_eps});
+  EnqueueLinear(context, logit_hidden_, weights_.head, F32Rows(logits_, config_.vocab), logit_rows,
                 live_logits);
   TargetOut out;
   out.logits = logits_;
-  out.features = F32Rows(static_cast<const float*>(features_), feature_cols);
+  out.features = features_;
   return out;
 }
 

@@ -25,6 +25,7 @@ class DeepseekModel final : public TargetModel {
  public:
   struct Options {
     DType cache_dtype = DType::kF32;     // kF32, kBf16, kF8E4M3
+    DType activations = DType::kF32;     // kF32, kBf16
     std::vector<int32_t> tapped_layers;  // features are captured after these; empty: none
   };
 
@@ -35,11 +36,14 @@ class DeepseekModel final : public TargetModel {
   int64_t context_bytes_per_block(int32_t block_tokens) const override;
   int64_t window_bytes_per_block(int32_t block_tokens) const override;
   WeightTraffic weight_traffic() const override;
+  int64_t cache_traffic(int32_t sequences, int32_t rows, int32_t context) const override;
+  void set_expert_trace(std::span<int32_t* const> layers) override;
   void Bind(DeviceArena& arena, const StepLimits& limits, const Caches& caches) override;
   TargetOut Enqueue(StepContext& context) override;
 
   const DeepseekConfig& config() const { return config_; }
   const DeepseekWeights& weights() const { return weights_; }
+  std::span<const DeepseekLayer> layers() const { return layers_; }
   DeepseekLayer& layer_for_test(int32_t index) { return layers_[static_cast<size_t>(index)]; }
 
  private:
@@ -53,10 +57,10 @@ class DeepseekModel final : public TargetModel {
   std::vector<DeepseekLayer> layers_;
   // Constant after Bind.
   LaneBuffers lane_{};
-  float* features_ = nullptr;      // [rows, taps * hidden]
-  float* hidden_ = nullptr;        // [rows, hidden] collapsed streams
-  float* logit_hidden_ = nullptr;  // [logit rows, hidden]
-  float* logits_ = nullptr;        // [logit rows, vocab]
+  Rows features_;            // [rows, taps * hidden]
+  Rows hidden_;              // [rows, hidden] collapsed streams
+  Rows logit_hidden_;        // [logit rows, hidden]
+  float* logits_ = nullptr;  // [logit rows, vocab]
 };
 
 }  // namespace firesteel

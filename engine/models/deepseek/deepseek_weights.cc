@@ -7,8 +7,8 @@
 namespace firesteel {
 namespace {
 
-// One walk over the checkpoint serves two purposes: listing the expected tensors, and taking them. The visitor sees the
-// same sequence of names and shapes in both, so the two can never drift apart.
+// One walk over the tensors serves three purposes: listing those that a checkpoint must hold, taking them, and making
+// synthetic ones. The visitor sees the same sequence of names and shapes each time, so the three can never drift apart.
 class Lister {
  public:
   explicit Lister(std::vector<ExpectedTensor>* list) : list_(list) {}
@@ -37,6 +37,22 @@ class Taker {
  private:
   WeightSet& set_;
   WeightPlacer& placer_;
+};
+
+class Maker {
+ public:
+  explicit Maker(SyntheticTensors& tensors) : tensors_(tensors) {}
+  const void* Plain(const std::string& name, DType dtype, const std::vector<int64_t>& shape) {
+    return tensors_.Tensor(name, dtype, shape);
+  }
+  ExpertWeights Experts(const std::string& name, const std::vector<Weight>& weights) {
+    const auto bytes = static_cast<int64_t>(weights.size() * sizeof(Weight));
+    return {static_cast<const Weight*>(tensors_.Table(name, weights.data(), bytes)),
+            weights.front()};
+  }
+
+ private:
+  SyntheticTensors& tensors_;
 };
 
 template <typename Visitor>
@@ -224,6 +240,16 @@ DsparkWeights LoadDsparkWeights(const DeepseekConfig& config, WeightSet& set,
   return Walk(config, taker).Draft();
 }
 
+DeepseekWeights MakeDeepseekWeights(const DeepseekConfig& config, SyntheticTensors& tensors) {
+  Maker maker(tensors);
+  return Walk(config, maker).Target();
+}
+
+DsparkWeights MakeDsparkWeights(const DeepseekConfig& config, SyntheticTensors& tensors) {
+  Maker maker(tensors);
+  return Walk(config, maker).Draft();
+}
+
 namespace {
 
 int64_t StoredBytes(const Weight& w) {
@@ -260,6 +286,7 @@ void AddBlockTraffic(const DeepseekConfig& config, const BlockWeights& block, in
   expert.in = config.hidden;
   traffic->expert_bytes += 3 * StoredBytes(expert);
   traffic->expert_parameters += int64_t{3} * expert.out * expert.in;
+  ++traffic->expert_layers;
   traffic->experts = experts;
   traffic->experts_per_row = experts_per_token;
 }

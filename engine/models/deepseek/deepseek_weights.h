@@ -7,6 +7,7 @@
 
 #include "engine/models/deepseek/deepseek_config.h"
 #include "engine/models/target_model.h"
+#include "engine/weights/synthetic_tensors.h"
 #include "engine/weights/weight_placer.h"
 #include "engine/weights/weight_set.h"
 #include "kernels/ops/linear/linear.h"
@@ -74,6 +75,10 @@ DeepseekWeights LoadDeepseekWeights(const DeepseekConfig& config, WeightSet& set
 
 // REQUIRES: config.dspark.block > 0.
 DsparkWeights LoadDsparkWeights(const DeepseekConfig& config, WeightSet& set, WeightPlacer& placer);
+
+// The same tensors without a checkpoint.
+DeepseekWeights MakeDeepseekWeights(const DeepseekConfig& config, SyntheticTensors& tensors);
+DsparkWeights MakeDsparkWeights(const DeepseekConfig& config, SyntheticTensors& tensors);
 
 // Adds what one block must read to `traffic`.
 void AddBlockTraffic(const DeepseekConfig& config, const BlockWeights& block, int32_t experts,

@@ -85,28 +85,32 @@ void GroupedLinearCpu(Stream& stream, const GroupedLinearArgs& a) {
       [&](int64_t begin, int64_t end, WorkerScratch& s) {
         const bool widen_x = a.x.dtype != DType::kF32;
         const bool narrow_y = a.y.dtype != DType::kF32;
-        const auto** x = reinterpret_cast<const float**>(s.Bytes(int64_t{most} * 8));
-        auto** y = reinterpret_cast<float**>(s.Bytes(int64_t{most} * 8));
-        float* x_buffer = widen_x ? s.Floats(most * in) : nullptr;
-        float* y_buffer = narrow_y ? s.Floats(most * out) : nullptr;
+        const int64_t staged = widen_x || narrow_y ? Min<int64_t>(most, kStagedRows) : most;
+        const auto** x = reinterpret_cast<const float**>(s.Bytes(staged * 8));
+        auto** y = reinterpret_cast<float**>(s.Bytes(staged * 8));
+        float* x_buffer = widen_x ? s.Floats(staged * in) : nullptr;
+        float* y_buffer = narrow_y ? s.Floats(staged * out) : nullptr;
         int64_t first_output = 0;  // of the current active expert, in the flattened range
         for (int32_t e = 0; e < a.experts; ++e) {
-          const int32_t count = a.offset[e + 1] - a.offset[e];
-          if (count == 0) continue;
+          const int64_t pairs_end = a.offset[e + 1];
+          if (a.offset[e] == pairs_end) continue;
           const int64_t lo = Max(begin, first_output) - first_output;
           const int64_t hi = Min(end, first_output + out) - first_output;
           first_output += out;
           if (lo >= hi) continue;
-          for (int32_t i = 0; i < count; ++i) {
-            const int64_t pair = a.offset[e] + i;
-            const int64_t source = a.pair_row == nullptr ? pair : a.pair_row[pair];
-            x[i] = ReadRow(a.x, source, in, widen_x ? x_buffer + i * in : nullptr);
-            y[i] = WritableRow(a.y, pair, narrow_y ? y_buffer + i * out : nullptr);
-          }
-          GemmRows(a.weights.table[e], x, y, count, lo, hi, s);
-          for (int32_t i = 0; narrow_y && i < count; ++i) {
-            auto* stored = static_cast<uint16_t*>(a.y.data) + (a.offset[e] + i) * a.y.stride;
-            for (int64_t c = lo; c < hi; ++c) stored[c] = FloatToBf16(y[i][c]);
+          for (int64_t first = a.offset[e]; first < pairs_end; first += staged) {
+            const int64_t count = Min(staged, pairs_end - first);
+            for (int64_t i = 0; i < count; ++i) {
+              const int64_t pair = first + i;
+              const int64_t source = a.pair_row == nullptr ? pair : a.pair_row[pair];
+              x[i] = ReadRow(a.x, source, in, widen_x ? x_buffer + i * in : nullptr);
+              y[i] = WritableRow(a.y, pair, narrow_y ? y_buffer + i * out : nullptr);
+            }
+            GemmRows(a.weights.table[e], x, y, count, lo, hi, s);
+            for (int64_t i = 0; narrow_y && i < count; ++i) {
+              auto* stored = static_cast<uint16_t*>(a.y.data) + (first + i) * a.y.stride;
+              for (int64_t c = lo; c < hi; ++c) stored[c] = FloatToBf16(y[i][c]);
+            }
           }
         }
       });

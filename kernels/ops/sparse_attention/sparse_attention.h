@@ -24,7 +24,7 @@ struct SparseAttentionArgs {
   KvPages extra;  // compressed entries; ignored when extra_rows.valid is null
   SparseRows extra_rows;
   const float* sink;  // [heads] raw logits
-  LiveCount live;
+  LiveCount live;     // rows of whole lists
   int32_t rows;
   int32_t rows_per_list;  // query rows that share one index row: 1, or the draft block length
   int32_t heads;

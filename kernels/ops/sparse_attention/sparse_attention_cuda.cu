@@ -12,6 +12,7 @@
 #include "kernels/ops/kv_decode.cuh"
 #include "kernels/ops/sparse_attention/mma_attention.cuh"
 #include "kernels/ops/sparse_attention/sm90/decode_attention.h"
+#include "kernels/ops/sparse_attention/sm90/draft_attention.h"
 #include "kernels/ops/sparse_attention/sparse_attention.h"
 
 namespace firesteel {
@@ -235,6 +236,13 @@ void LaunchMmaFormat(cudaStream_t stream, const SparseAttentionArgs& a) {
   LaunchMma<1, kFormat, 1>(stream, a);
 }
 
+void LaunchDraft(cudaStream_t stream, const SparseAttentionArgs& a, int32_t multiprocessors) {
+  const sm90::DraftTile tile = sm90::SelectDraftTile(CeilDiv(a.rows, a.rows_per_list),
+                                                     a.rows_per_list, a.heads, multiprocessors);
+  // A refused launch stays in the thread's error state, as any other does.
+  static_cast<void>(sm90::LaunchDraftAttention(stream, a, tile));
+}
+
 }  // namespace
 
 void SparseAttentionCuda(Stream& stream, const SparseAttentionArgs& a) {
@@ -247,6 +255,7 @@ void SparseAttentionCuda(Stream& stream, const SparseAttentionArgs& a) {
     return;
   }
   if (!mma_attention::Serves(a)) return LaunchPortable(handle, a);
+  if (sm90::DraftAttentionServes(a)) return LaunchDraft(handle, a, MultiprocessorsOf(stream));
   if (a.window.format == KvFormat::kFp8) return LaunchMmaFormat<KvFormat::kFp8>(handle, a);
   LaunchMmaFormat<KvFormat::kBf16>(handle, a);
 }

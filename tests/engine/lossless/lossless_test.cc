@@ -4,6 +4,7 @@
 
 #include "tests/support/catch.h"
 #include "tests/support/engine_runner.h"
+#include "tests/support/test_environment.h"
 
 namespace firesteel {
 namespace {
@@ -26,6 +27,7 @@ struct Variant {
   bool graphs = true;
   CacheDtype cache = CacheDtype::kFp32;
   int32_t draft_length = kDraftLengthFromCheckpoint;
+  DType activations = DefaultActivationDtype(TestDeviceKind());
 };
 
 std::vector<std::vector<int32_t>> Tokens(const Variant& v) {
@@ -36,6 +38,7 @@ std::vector<std::vector<int32_t>> Tokens(const Variant& v) {
   options.graphs = v.graphs;
   options.cache_dtype = v.cache;
   options.draft_length = v.draft_length;
+  options.activations = v.activations;
   std::vector<std::vector<int32_t>> tokens;
   for (const RunOutput& out : RunRequests(options, Requests())) tokens.push_back(out.tokens);
   return tokens;
@@ -68,6 +71,25 @@ TEST_CASE("greedy text is the same with and without the drafter in every cache d
     INFO(CacheDtypeName(dtype));
     CHECK(Tokens({.drafter = "dspark", .batch = 16, .cache = dtype}) ==
           Tokens({.drafter = "none", .batch = 16, .cache = dtype}));
+  }
+}
+
+TEST_CASE("greedy text is the same with and without the drafter in both activation types",
+          "[activations]") {
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    // That of the device is what the other cases run with.
+    if (dtype == DefaultActivationDtype(TestDeviceKind())) continue;
+    INFO(ActivationDtypeName(dtype));
+    CHECK(Tokens({.drafter = "dspark", .batch = 16, .chunk = 100, .activations = dtype}) ==
+          Tokens({.drafter = "none", .batch = 1, .activations = dtype}));
+    CHECK(
+        Tokens(
+            {.drafter = "dspark", .batch = 16, .cache = CacheDtype::kFp8, .activations = dtype}) ==
+        Tokens({.drafter = "none",
+                .batch = 16,
+                .graphs = false,
+                .cache = CacheDtype::kFp8,
+                .activations = dtype}));
   }
 }
 

@@ -117,6 +117,7 @@ EngineOptions OptionsFor(const Combination& c, CacheDtype dtype) {
   options.prefix_cache = c.prefix_cache;
   options.graphs = c.graphs;
   options.cache_dtype = dtype;
+  options.activations = DefaultActivationDtype(options.device);
   // Room for one sequence of full length and a little: several at once must preempt each other.
   if (c.preempt) options.cache_tokens = kMaxModelLen + 256;
   return options;

@@ -26,6 +26,7 @@ std::vector<std::vector<int32_t>> Tokens(const std::string& drafter, bool prefix
   options.drafter = drafter;
   options.prefix_cache = prefix_cache;
   options.cache_tokens = cache_tokens;
+  options.activations = DefaultActivationDtype(options.device);
   Result<std::unique_ptr<Engine>> engine = Engine::Create(options);
   FIRESTEEL_CHECK(engine.ok(), engine.status().ToString());
   std::vector<std::vector<int32_t>> tokens;

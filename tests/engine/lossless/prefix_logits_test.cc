@@ -119,6 +119,7 @@ TEST_CASE("every logit behind a prefix hit has the bits of a cold run", "[prefix
   options.prefill_chunk = 1024;
   options.max_batched_tokens = 2048;
   options.cache_dtype = GENERATE(CacheDtype::kFp32, CacheDtype::kFp8);
+  options.activations = DefaultActivationDtype(options.device);
   std::vector<RunRequest> requests;
   for (const GreedyCase& c : ReadGreedyCases("greedy_long.json", 10)) {
     if (requests.size() == 3) break;

@@ -32,6 +32,7 @@ std::unique_ptr<Engine> Open(const Variant& v) {
   EngineOptions options = DemoEngineOptions(v.batch);
   options.drafter = v.drafter;
   options.cache_dtype = v.cache;
+  options.activations = DefaultActivationDtype(options.device);
   options.prefill_chunk = v.chunk;
   options.max_batched_tokens = 1024;
   options.prefix_cache = v.prefix_cache;

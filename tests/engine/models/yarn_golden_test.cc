@@ -46,13 +46,13 @@ class Traces {
       : model_(static_cast<DeepseekModel&>(harness.state().target())) {
     for (int32_t l = 0; l < model_.config().layers; ++l) {
       LayerTrace& trace = layers_.emplace_back(harness.state().device(), model_.config(), rows);
-      model_.layer_for_test(l).set_trace_for_test(
+      model_.layer_for_test(l).set_trace(
           {trace.experts.data(), trace.entries.data(), trace.features.data()});
     }
   }
   ~Traces() {
     for (int32_t l = 0; l < model_.config().layers; ++l) {
-      model_.layer_for_test(l).set_trace_for_test({});
+      model_.layer_for_test(l).set_trace({});
     }
   }
   Traces(const Traces&) = delete;

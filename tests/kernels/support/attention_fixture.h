@@ -30,17 +30,16 @@ class AttentionFixture {
  public:
   static constexpr int32_t kWidth = 256;  // padded columns of an index row
   static constexpr int32_t kPoolRows = 320;
-  static constexpr int32_t kPadding = 3;  // rows past the live ones
 
   AttentionFixture(const AttentionShape& shape, uint64_t seed)
       : s(shape),
-        q(shape.rows + kPadding, shape.heads * shape.head_dim, shape.dtype, shape.gap),
+        q(shape.rows + Padding(shape), shape.heads * shape.head_dim, shape.dtype, shape.gap),
         sink(static_cast<size_t>(shape.heads), 0.5F),
         window_(shape.format, shape.head_dim, shape.rope, 16, kPoolRows / 16),
         extra_(shape.format, shape.head_dim, shape.rope, 4, kPoolRows / 4) {
     TestRandom random(seed);
     q.Randomize(random, shape.rows, -2.0F, 2.0F);
-    const int32_t lists = (shape.rows + kPadding + shape.rows_per_list - 1) / shape.rows_per_list;
+    const int32_t lists = (shape.rows + Padding(shape)) / shape.rows_per_list;
     for (int32_t l = 0; l < lists; ++l) {
       const bool live = l * shape.rows_per_list < shape.rows;
       AddList(random, window_, live ? shape.window_keys : 0, &window_index_, &window_valid_);
@@ -56,21 +55,21 @@ class AttentionFixture {
     return out;
   }
   RowMatrix Output() const {
-    return RowMatrix(s.rows + kPadding, s.heads * s.head_dim, s.dtype, s.gap);
+    return RowMatrix(s.rows + Padding(s), s.heads * s.head_dim, s.dtype, s.gap);
   }
   SparseAttentionArgs Args(RowMatrix& out, LiveCount live) {
     SparseAttentionArgs a{};
     a.q = q.rows();
     a.out = out.rows();
     a.window = window_.pages();
-    a.window_rows = {window_index_.data(), window_valid_.data(), kWidth};
+    a.window_rows = {window_index_.data(), window_valid_.data(), kWidth, s.window_keys};
     if (s.extra_keys >= 0) {
       a.extra = extra_.pages();
       a.extra_rows = {extra_index_.data(), extra_valid_.data(), kWidth};
     }
     a.sink = sink.data();
     a.live = live;
-    a.rows = s.rows + kPadding;
+    a.rows = s.rows + Padding(s);
     a.rows_per_list = s.rows_per_list;
     a.heads = s.heads;
     a.head_dim = s.head_dim;
@@ -164,6 +163,8 @@ class AttentionFixture {
   std::vector<float> sink;
 
  private:
+  // Rows past the live ones, of whole lists.
+  static int32_t Padding(const AttentionShape& shape) { return RoundUp(3, shape.rows_per_list); }
   float Scale() const { return 1.0F / std::sqrt(static_cast<float>(s.head_dim)); }
 
   // Distinct pool rows with random keys; the padding alternates between rows that were never

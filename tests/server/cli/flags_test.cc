@@ -116,6 +116,21 @@ TEST_CASE("the cache dtype follows the device unless it is given") {
   CHECK(dtype({"--kv-cache-dtype", "bf16"}) == CacheDtype::kBf16);
 }
 
+TEST_CASE("the activation type follows the device unless it is given") {
+  const auto dtype = [](Args more) {
+    Args args = {"serve", "--model", "m"};
+    args.insert(args.end(), more.begin(), more.end());
+    const ParsedFlags parsed = ParseFlags(args);
+    REQUIRE(parsed.options.has_value());
+    return parsed.options->engine.activations;
+  };
+  CHECK(dtype({}) == DType::kF32);
+  CHECK(dtype({"--device", "cuda"}) == DType::kBf16);
+  CHECK(dtype({"--device", "cuda", "--activations", "auto"}) == DType::kBf16);
+  CHECK(dtype({"--device", "cuda", "--activations", "fp32"}) == DType::kF32);
+  CHECK(dtype({"--activations", "bf16"}) == DType::kBf16);
+}
+
 TEST_CASE("the gRPC port is a port, 0 for none or -1 for any") {
   const auto port = [](const std::string& text) {
     const ParsedFlags parsed = ParseFlags({"serve", "--model", "m", "--grpc-port", text});
@@ -170,6 +185,22 @@ TEST_CASE("bench kernels takes its defaults from the device and needs no model")
   CHECK(given.shapes.experts == V4FlashShapes().experts);
 }
 
+TEST_CASE("bench step takes lists and makes room for the largest batch") {
+  const ParsedFlags parsed =
+      ParseFlags({"bench", "step", "--model-shape", "v4-flash", "--tp", "4", "--rank-only",
+                  "--batch", "1,8,32", "--context", "8192,102400", "--layers", "7"});
+  INFO(parsed.text);
+  REQUIRE(parsed.options.has_value());
+  CHECK(parsed.options->command == Command::kBenchStep);
+  const StepBenchOptions& bench = parsed.options->step_bench;
+  CHECK(bench.sequences == std::vector<int32_t>{1, 8, 32});
+  CHECK(bench.contexts == std::vector<int32_t>{8192, 102400});
+  CHECK(bench.synthetic.name == "v4-flash");
+  CHECK(bench.synthetic.tp == 4);
+  CHECK(bench.synthetic.layers == 7);
+  CHECK(parsed.options->engine.max_sequences == 32);
+}
+
 TEST_CASE("bad command lines exit with 2 and name the flag") {
   const auto [args, named] = GENERATE(table<Args, std::string>({
       {Args{}, "subcommand"},
@@ -177,6 +208,7 @@ TEST_CASE("bad command lines exit with 2 and name the flag") {
       {{"--model", "m", "serve"}, "'--model' comes before the subcommand"},
       {{"serve", "--model", "m", "--access-log", "maybe"}, "--access-log"},
       {{"serve"}, "model"},
+      {{"serve", "--model", "m", "--activations", "fp8"}, "activations is 'fp8'"},
       {{"serve", "--model", "m", "--colour", "red"}, "--colour"},
       {{"serve", "--model", "m", "--http-port", "70000"}, "--http-port"},
       {{"serve", "--model", "m", "--device", "tpu"}, "tpu"},

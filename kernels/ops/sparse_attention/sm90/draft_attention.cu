@@ -36,19 +36,29 @@ cudaError_t LaunchFormat(cudaStream_t stream, const DraftAttentionParams& params
 
 }  // namespace
 
-bool DraftAttentionServes(const SparseAttentionArgs& args, int32_t max_valid) {
+bool DraftAttentionServes(const SparseAttentionArgs& args) {
   const bool format = args.window.format == KvFormat::kBf16 ||
                       (args.window.format == KvFormat::kFp8 && args.window.rope == 64);
+  const int32_t max_valid = args.window_rows.max_valid;
+  const auto dense = [&](const ConstRows& rows) {
+    return rows.dtype == DType::kBf16 && rows.stride == int64_t{args.heads} * kHeadDim &&
+           reinterpret_cast<uintptr_t>(rows.data) % 16 == 0;
+  };
   return format && args.extra_rows.valid == nullptr && args.head_dim == kHeadDim &&
-         args.heads % 8 == 0 && max_valid <= kDraftKeys && args.q.dtype == DType::kBf16 &&
-         args.out.dtype == DType::kBf16;
+         args.heads % 8 == 0 && max_valid > 0 && max_valid <= kDraftKeys && dense(args.q) &&
+         dense(args.out);
 }
 
 DraftTile SelectDraftTile(int32_t lists, int32_t rows_per_list, int32_t heads, int32_t sm_count) {
   constexpr int32_t kHeads = 8;
   const int32_t row_tiles = lists * rows_per_list * (heads / kHeads);
   // One block row per CTA while the card has room for all of them: the shortest latency.
-  if (row_tiles <= sm_count || rows_per_list != 5) return {1, kHeads, 1};
+  if (row_tiles <= sm_count) return {1, kHeads, 1};
+  // Other blocks have no tile of whole blocks; all heads of a row share its decoded keys.
+  if (rows_per_list != 5) {
+    const int32_t tile_heads = heads % 16 == 0 ? 16 : kHeads;
+    return {1, tile_heads, heads / tile_heads};
+  }
   // Else whole blocks, and as many tiles per decoded key list as keep the grid to one wave.
   const int32_t block_tiles = lists * (heads / kHeads);
   int32_t per_cta = 1;
@@ -76,7 +86,7 @@ cudaError_t LaunchDraftAttention(cudaStream_t stream, const SparseAttentionArgs&
   p.tiles = args.heads / tile.heads * (args.rows_per_list / tile.rows);
   p.tiles_per_cta = tile.per_cta;
   const dim3 grid(static_cast<unsigned>((p.tiles + tile.per_cta - 1) / tile.per_cta),
-                  static_cast<unsigned>(args.rows / args.rows_per_list));
+                  static_cast<unsigned>(CeilDiv(args.rows, args.rows_per_list)));
   if (tile.heads != 8 && tile.heads != 16) return cudaErrorInvalidValue;
   switch (tile.rows * tile.heads) {
     case 8: return LaunchFormat<8, 8>(stream, p, grid, args.window.format);

@@ -7,11 +7,12 @@
 
 namespace firesteel::sm90 {
 
-// True when the kernel serves these arguments: one pool in fp8 (584-byte record) or bf16, head_dim 512, bf16 queries,
-// lists of at most 136 keys, heads a multiple of 8.
-bool DraftAttentionServes(const SparseAttentionArgs& args, int32_t max_valid);
+// True when the kernel serves these arguments: one pool in fp8 (584-byte record) or bf16, head_dim 512, dense bf16 rows,
+// lists known to hold at most 136 keys, heads a multiple of 8. REQUIRES: pages as the 512 wide heads of the generic kernels
+// need them (mma_attention::Serves).
+bool DraftAttentionServes(const SparseAttentionArgs& args);
 
-// Query rows per CTA. Any choice gives the same bits; this one is the fastest measured for the number of lists.
+// Query rows per CTA. Any choice gives the same bits; these are the fastest measured for the number of lists.
 struct DraftTile {
   int32_t rows;  // of the block
   int32_t heads;

@@ -167,7 +167,7 @@ TEST_CASE("names of families are read back and unknown ones are refused with the
     CHECK(*parsed == family);
   }
   CHECK(ParseKernelFamily("conv").status().message().find("'sparse-decode'") != std::string::npos);
-  CHECK_FALSE(ParseActivationDtype("fp8").ok());
+  CHECK_FALSE(ParseActivationDtype("fp8", DeviceKind::kCpu).ok());
 }
 
 TEST_CASE("sizes out of range are refused before anything is measured", "[kernel_bench]") {

@@ -33,11 +33,11 @@ struct Selection {
 // of a key is 448, which makes the index format's scale 1, and the query ignores it.
 class IndexerFixture {
  public:
-  explicit IndexerFixture(KvFormat format, uint64_t seed = 110)
+  explicit IndexerFixture(KvFormat format, uint64_t seed = 110, DType dtype = DType::kF32)
       : random_(seed),
         slots_({.slots = kSlots, .max_blocks = kBlocks, .context_tokens = 4 * kEntriesPerBlock}),
         keys_(format, kWidth, 4, kEntriesPerBlock, kSlots * kBlocks),
-        q(kPadded, kHeads * kWidth),
+        q(kPadded, kHeads * kWidth, dtype),
         weight(PoisonedFloats(kPadded * kHeads)),
         visible(kPadded, 1 << 28),
         rows(kPadded) {
@@ -149,8 +149,9 @@ std::vector<int32_t> Kept(const Selection& s, int32_t row, int32_t width = kEntr
 TEST_CASE("the kept entries are exactly the best ones, ties to the lower entry", "[ops][indexer]") {
   OpFixture ops(3);
   const KvFormat format = GENERATE(KvFormat::kF32, KvFormat::kBf16, KvFormat::kFp8Index);
+  const DType dtype = GENERATE(DType::kF32, DType::kBf16);
   for (uint64_t seed = 110; seed < 116; ++seed) {
-    IndexerFixture f(format, seed);
+    IndexerFixture f(format, seed, dtype);
     for (const int32_t top_k : {1, 2, 7, 31, kEntries - 1, kEntries}) {
       const Selection s = f.Run(ops, top_k);
       for (int32_t r = 0; r < kRows; ++r) {

@@ -5,6 +5,7 @@
 #include "kernels/core/parallel_for.h"
 #include "kernels/cpu/gemm_rows.h"
 #include "tests/kernels/support/linear_shapes.h"
+#include "tests/kernels/support/op_fixture.h"
 #include "tests/kernels/support/row_matrix.h"
 #include "tests/kernels/support/test_weight.h"
 #include "tests/support/catch.h"
@@ -38,6 +39,30 @@ TEST_CASE("splitting the outputs of a product into calls keeps its bits", "[ops]
       INFO(DTypeName(s.dtype) << " out " << s.out << " in " << s.in << " rows " << rows);
       CHECK(parts == whole);
     }
+  }
+}
+
+// More fp32 values than a worker's scratch holds.
+TEST_CASE("a bf16 product of any size is staged a few rows at a time", "[ops][linear]") {
+  constexpr int32_t kIn = 32;
+  constexpr int32_t kOut = 32768;
+  constexpr int32_t kRows = 601;
+  OpFixture ops(2);
+  TestRandom random(19);
+  const TestWeight w = MakeWeight(random, DType::kBf16, kOut, kIn, 0);
+  RowMatrix x(kRows, kIn, DType::kBf16);
+  x.Randomize(random, kRows);
+  const auto run = [&](RowMatrix& in, int32_t rows) {
+    RowMatrix y(rows, kOut, DType::kBf16);
+    ops.device().kernels().linear(ops.stream(),
+                                  LinearArgs{in.rows(), y.rows(), w.weight, &rows, rows, 1});
+    return y;
+  };
+  const RowMatrix all = run(x, kRows);
+  for (const int32_t row : {0, 47, 48, 599, 600}) {
+    RowMatrix one(1, kIn, DType::kBf16);
+    one.CopyRow(0, x, row);
+    CHECK(run(one, 1).RowBits(0) == all.RowBits(row));
   }
 }
 

@@ -14,6 +14,10 @@ namespace {
 
 constexpr int32_t kMaxRows = 40;
 
+// Unused columns behind a row: whether rows start at multiples of 16 bytes decides what a back end may do with them.
+constexpr int32_t kOddGap = 5;
+constexpr int32_t kAlignedGap = 8;
+
 RowMatrix RunLinear(OpFixture& ops, RowMatrix& x, const Weight& weight, int32_t live,
                     int32_t groups, DType out_dtype) {
   RowMatrix y(kMaxRows, weight.out, out_dtype);
@@ -53,9 +57,10 @@ int CountWrong(const RowMatrix& x, const TestWeight& w, const RowMatrix& y, int3
 TEST_CASE("linear equals a double-precision product in every weight format", "[ops][linear]") {
   OpFixture ops(3);
   TestRandom random(10);
+  const int32_t gap = GENERATE(kOddGap, kAlignedGap);
   for (const LinearShape& s : LinearShapes()) {
     const TestWeight w = MakeWeight(random, s.dtype, s.out, s.in, s.block);
-    RowMatrix x(kMaxRows, s.in);
+    RowMatrix x(kMaxRows, s.in, DType::kF32, gap);
     x.Randomize(random, 23);
     const RowMatrix y = RunLinear(ops, x, w.weight, 23, 1, DType::kF32);
     INFO(DTypeName(s.dtype) << " out " << s.out << " in " << s.in << " block " << s.block);
@@ -67,13 +72,15 @@ TEST_CASE("linear equals a double-precision product in every weight format", "[o
 TEST_CASE("a row's product has the same bits for every row count", "[ops][linear]") {
   OpFixture ops(3);
   TestRandom random(11);
+  const DType dtype = GENERATE(DType::kF32, DType::kBf16);
+  const int32_t gap = GENERATE(kOddGap, kAlignedGap);
   for (const LinearShape& s : LinearShapes()) {
     const TestWeight w = MakeWeight(random, s.dtype, s.out, s.in, s.block);
-    RowMatrix x(kMaxRows, s.in);
+    RowMatrix x(kMaxRows, s.in, dtype, gap);
     x.Randomize(random, kMaxRows);
-    const RowMatrix all = RunLinear(ops, x, w.weight, kMaxRows, 1, DType::kF32);
+    const RowMatrix all = RunLinear(ops, x, w.weight, kMaxRows, 1, dtype);
     for (int32_t live = 1; live < kMaxRows; ++live) {
-      const RowMatrix y = RunLinear(ops, x, w.weight, live, 1, DType::kF32);
+      const RowMatrix y = RunLinear(ops, x, w.weight, live, 1, dtype);
       int different = 0;
       for (int32_t r = 0; r < live; ++r) different += y.RowBits(r) == all.RowBits(r) ? 0 : 1;
       INFO(DTypeName(s.dtype) << " out " << s.out << " in " << s.in << " rows " << live);
@@ -119,6 +126,8 @@ TEST_CASE("linear gives the same bits for any number of workers", "[ops][linear]
 TEST_CASE("the block-diagonal form multiplies each group by its own columns", "[ops][linear]") {
   OpFixture ops(3);
   TestRandom random(15);
+  const DType dtype = GENERATE(DType::kF32, DType::kBf16);
+  const int32_t gap = GENERATE(kOddGap, kAlignedGap);
   const std::vector<LinearShape> shapes = {{DType::kF32, 15, 7, 0},
                                            {DType::kBf16, 12, 33, 0},
                                            {DType::kF8E4M3, 192, 64, 32},
@@ -126,7 +135,7 @@ TEST_CASE("the block-diagonal form multiplies each group by its own columns", "[
                                            {DType::kF4E2M1x2, 9, 64, 0}};
   for (const LinearShape& s : shapes) {
     const TestWeight w = MakeWeight(random, s.dtype, s.out, s.in, s.block);
-    RowMatrix x(kMaxRows, 3 * s.in);
+    RowMatrix x(kMaxRows, 3 * s.in, dtype, gap);
     x.Randomize(random, 17);
     for (const int32_t live : {2, 17}) {
       const RowMatrix y = RunLinear(ops, x, w.weight, live, 3, DType::kF32);
@@ -140,11 +149,12 @@ TEST_CASE("the block-diagonal form multiplies each group by its own columns", "[
 TEST_CASE("bf16 activations are widened on entry and rounded once on exit", "[ops][linear]") {
   OpFixture ops(3);
   TestRandom random(16);
+  const int32_t gap = GENERATE(kOddGap, kAlignedGap);
   for (const LinearShape& s : LinearShapes()) {
     const TestWeight w = MakeWeight(random, s.dtype, s.out, s.in, s.block);
-    RowMatrix x(kMaxRows, s.in, DType::kBf16);
+    RowMatrix x(kMaxRows, s.in, DType::kBf16, gap);
     x.Randomize(random, 15);
-    RowMatrix wide(kMaxRows, s.in);
+    RowMatrix wide(kMaxRows, s.in, DType::kF32, gap);
     for (int32_t r = 0; r < 15; ++r) wide.CopyRow(r, x, r);
     for (const int32_t live : {1, 4, 15}) {
       const RowMatrix exact = RunLinear(ops, wide, w.weight, live, 1, DType::kF32);

@@ -114,6 +114,58 @@ TEST_CASE("512 wide heads of a draft block see the whole block", "[ops][sparse_a
   for (int32_t c = 0; c < last.cols(); ++c) REQUIRE(last.Get(0, c) == 40.0F);
 }
 
+// Dense rows over one short list, for which a back end may have kernels of its own.
+TEST_CASE("512 wide heads attend over short lists that a block or a row has to itself",
+          "[ops][sparse_attention]") {
+  OpFixture ops(3);
+  const KvFormat format = GENERATE(KvFormat::kBf16, KvFormat::kFp8);
+  const int32_t rows_per_list = GENERATE(1, 3, 5);
+  for (const int32_t heads : {8, 16, 24, 64}) {
+    for (const int32_t keys : {1, 64, 128, 133}) {
+      AttentionShape shape = WideHeads(heads, 2 * rows_per_list, format, DType::kBf16);
+      shape.rows_per_list = rows_per_list;
+      shape.window_keys = keys;
+      shape.gap = 0;
+      AttentionFixture f(shape, 134);
+      f.SetValid(1, keys - 1, 0);
+      const RowMatrix out = f.Run(ops);
+      INFO("heads " << heads << ", keys " << keys);
+      CHECK(f.CountWrong(out, 0x1p-8) == 0);
+      CHECK(out.PoisonIntactFrom(shape.rows));
+    }
+  }
+}
+
+TEST_CASE("512 wide heads of a block have the same bits in a batch of any size",
+          "[ops][sparse_attention]") {
+  OpFixture ops(2);
+  const KvFormat format = GENERATE(KvFormat::kBf16, KvFormat::kFp8);
+  const int32_t rows_per_list = GENERATE(1, 5);
+  for (const int32_t heads : {16, 64}) {
+    AttentionShape shape = WideHeads(heads, 60 * rows_per_list, format, DType::kBf16);
+    shape.rows_per_list = rows_per_list;
+    shape.window_keys = 133;
+    shape.gap = 0;
+    AttentionFixture batch(shape, 135);
+    batch.FillPools();
+    batch.SetValid(3, 64, 0);
+    const RowMatrix wanted = batch.Run(ops);
+    shape.rows = rows_per_list;
+    AttentionFixture alone(shape, 136);
+    alone.FillPools();
+    for (const int32_t list : {0, 3, 59}) {
+      for (int32_t r = 0; r < rows_per_list; ++r) {
+        alone.TakeRow(r, batch, list * rows_per_list + r);
+      }
+      const RowMatrix out = alone.Run(ops);
+      for (int32_t r = 0; r < rows_per_list; ++r) {
+        INFO("heads " << heads << ", list " << list << ", row " << r);
+        CHECK(out.RowBits(r) == wanted.RowBits(list * rows_per_list + r));
+      }
+    }
+  }
+}
+
 TEST_CASE("512 wide heads have the same bits in a batch of any size", "[ops][sparse_attention]") {
   OpFixture ops(2);
   const KvFormat format = GENERATE(KvFormat::kBf16, KvFormat::kFp8);
