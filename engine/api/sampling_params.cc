@@ -32,6 +32,8 @@ Status CheckBias(const std::map<int32_t, float>& logit_bias) {
   return Status::Ok();
 }
 
+static_assert(kMaxRequestBadWords == kMaxBadWords);
+
 Status CheckBadWords(const std::vector<std::vector<int32_t>>& bad_words) {
   FIRESTEEL_RETURN_IF_ERROR(
       CheckInt("number of bad_words", static_cast<int64_t>(bad_words.size()), 0, kMaxBadWords));

@@ -5,6 +5,7 @@
 // and presence penalties; temperature; min_p; top_k; top_p.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -15,6 +16,9 @@ namespace firesteel {
 
 // Dividing logits by less than this could overflow, and the result would be the greedy token anyway.
 inline constexpr float kGreedyTemperature = 1e-5F;
+
+// Token sequences of `bad_words` that a request may have.
+inline constexpr size_t kMaxRequestBadWords = 64;
 
 struct SamplingParams {
   float temperature =

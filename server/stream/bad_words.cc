@@ -4,17 +4,17 @@
 #include <string>
 #include <utility>
 
-#include "kernels/ops/slot_sampling.h"
+#include "engine/api/sampling_params.h"
 
 namespace firesteel {
 
 Status AddBadWord(const Tokenizer& tokenizer, std::string_view word,
                   std::vector<std::vector<int32_t>>* bad_words) {
   // Before the word is encoded: a request of a million words costs no more than one of too many.
-  if (bad_words->size() >= kMaxBadWords) {
-    return InvalidArgument("the words have more than " + std::to_string(kMaxBadWords) +
+  if (bad_words->size() >= kMaxRequestBadWords) {
+    return InvalidArgument("the words have more than " + std::to_string(kMaxRequestBadWords) +
                            " forms with and without a space before them, needs at most " +
-                           std::to_string(kMaxBadWords));
+                           std::to_string(kMaxRequestBadWords));
   }
   const size_t start = word.find_first_not_of(' ');
   if (start == std::string_view::npos) {
