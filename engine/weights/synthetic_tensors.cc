@@ -10,7 +10,7 @@ namespace firesteel {
 namespace {
 
 // No row of a matrix begins where another one does in the pattern: its size shares no large factor with theirs.
-constexpr int64_t kPatternBytes = (int64_t{16} << 20) + 272;
+constexpr int64_t kPatternBytes = (int64_t{4} << 20) + 272;
 constexpr int64_t kChunkBytes = int64_t{256} << 20;
 constexpr int64_t kAlignment = 256;
 constexpr int64_t kDistinctValues = int64_t{2} << 20;
