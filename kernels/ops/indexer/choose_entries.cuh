@@ -1,0 +1,186 @@
+// The exact choice of a row's best entries from their scores, by one block.
+//
+// The threshold is found by counting digits of the scores' order keys, the highest first; what is kept is then listed in
+// ascending order, ties from the lowest entry on. Counts are integers, so the order of their additions does not matter.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/core/float_codec.h"
+#include "kernels/core/math.h"
+#include "kernels/cuda/block_reduce.cuh"
+#include "kernels/ops/indexer/entry_row.cuh"
+#include "kernels/ops/indexer/indexer.h"
+
+namespace firesteel::choose_entries {
+
+inline constexpr int32_t kThreads = 1024;
+inline constexpr int32_t kWarps = kThreads / kWarpSize;
+inline constexpr int32_t kRadixBits = 11;
+inline constexpr int32_t kRadix = 1 << kRadixBits;
+static_assert(kRadix == 2 * kThreads && kWarps == kWarpSize);
+
+// Larger scores have larger keys, all above 0. NaN ranks last, as -infinity, and -0 equals 0.
+__device__ inline uint32_t OrderKey(float score) {
+  if (isnan(score)) score = -INFINITY;
+  const uint32_t bits = FloatBits(score + 0.0F);
+  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+}
+
+// The keys of a row. A warp owns a range of entries, and a lane every 32nd of it.
+class RowKeys {
+ public:
+  __device__ RowKeys(const float* scores, int32_t visible) : scores_(scores) {
+    const int32_t warp = static_cast<int32_t>(threadIdx.x) / kWarpSize;
+    const int32_t range = RoundUp(CeilDiv(visible, kWarps), kWarpSize);
+    begin_ = Min(warp * range, visible);
+    end_ = Min(begin_ + range, visible);
+  }
+  // use(entry, key) for whole warps, in ascending order; the key is 0 where there is no entry.
+  template <typename Use>
+  __device__ void ForEach(Use use) const {
+    constexpr int32_t kInFlight = 16;
+    const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
+    for (int32_t first = begin_; first < end_; first += kInFlight * kWarpSize) {
+      uint32_t key[kInFlight];
+#pragma unroll
+      for (int32_t i = 0; i < kInFlight; ++i) {
+        const int32_t entry = first + i * kWarpSize + lane;
+        key[i] = entry < end_ ? OrderKey(scores_[entry]) : 0;
+      }
+#pragma unroll
+      for (int32_t i = 0; i < kInFlight; ++i) {
+        if (first + i * kWarpSize >= end_) break;
+        use(first + i * kWarpSize + lane, key[i]);
+      }
+    }
+  }
+
+ private:
+  const float* scores_;
+  int32_t begin_;
+  int32_t end_;
+};
+
+// The sum of `value` over the threads before this one.
+__device__ inline int32_t SumBefore(int32_t value) {
+  __shared__ int32_t of_warp[kWarps];
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  int32_t inclusive = value;
+  for (int step = 1; step < kWarpSize; step *= 2) {
+    const int32_t other = __shfl_up_sync(0xffffffffU, inclusive, step);
+    if (lane >= step) inclusive += other;
+  }
+  __syncthreads();  // an earlier call's sums have been read
+  if (lane == kWarpSize - 1) of_warp[warp] = inclusive;
+  __syncthreads();
+  return inclusive - value + WarpReduce(lane < warp ? of_warp[lane] : 0, AddOp{});
+}
+
+struct Threshold {
+  uint32_t key;     // the smallest kept key
+  int32_t of_ties;  // how many entries with exactly this key are kept, from the lowest entry on
+};
+
+// The top_k-th largest key. REQUIRES: there are more keys.
+__device__ inline Threshold FindThreshold(const RowKeys& keys, int32_t top_k) {
+  __shared__ int32_t count[kRadix];
+  __shared__ Threshold found;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x);
+  uint32_t prefix = 0;
+  uint32_t known = 0;  // bits of the key that the prefix holds
+  int32_t wanted = top_k;
+#pragma unroll 1
+  for (int32_t top = 32; top > 0;) {
+    const int32_t shift = Max(top - kRadixBits, 0);
+    const uint32_t mask = (1U << (top - shift)) - 1U;
+    count[thread] = 0;
+    count[thread + kThreads] = 0;
+    __syncthreads();
+    keys.ForEach([&](int32_t, uint32_t key) {
+      const bool counts = key != 0 && (key & known) == prefix;
+      const uint32_t digit = key >> shift & mask;
+      // Scores crowd together, zeros above all: a warp of one digit adds once.
+      int same;
+      __match_all_sync(0xffffffffU, counts ? digit : ~0U, &same);
+      if (same != 0) {
+        if (counts && thread % kWarpSize == 0) atomicAdd(&count[digit], kWarpSize);
+      } else if (counts) {
+        atomicAdd(&count[digit], 1);
+      }
+    });
+    __syncthreads();
+    // From the largest digit down, two a thread.
+    const int32_t upper = kRadix - 1 - 2 * thread;
+    const int32_t of_upper = count[upper];
+    const int32_t of_both = of_upper + count[upper - 1];
+    const int32_t before = SumBefore(of_both);
+    if (before < wanted && wanted <= before + of_both) {
+      const bool is_upper = wanted <= before + of_upper;
+      found.key = prefix | static_cast<uint32_t>(is_upper ? upper : upper - 1) << shift;
+      found.of_ties = wanted - before - (is_upper ? 0 : of_upper);
+    }
+    __syncthreads();
+    prefix = found.key;
+    wanted = found.of_ties;
+    known |= mask << shift;
+    top = shift;
+  }
+  return {prefix, wanted};
+}
+
+// Where the block lists what it keeps.
+struct KeptList {
+  const IndexerArgs& a;
+  int64_t row;
+  int32_t slot;
+
+  __device__ void Put(int32_t place, int32_t entry) const {
+    a.out.index[row * a.out.width + place] = EntryRow(a, slot, entry);
+    if (a.chosen != nullptr) a.chosen[row * a.out.width + place] = entry;
+  }
+};
+
+// An entry is kept when it lies above the threshold, or is one of the first of its ties.
+__device__ inline void ListKept(const RowKeys& keys, const Threshold& threshold,
+                                const KeptList& list) {
+  __shared__ int32_t warp_above[kWarps];
+  __shared__ int32_t warp_ties[kWarps];
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  int32_t above = 0;
+  int32_t ties = 0;
+  keys.ForEach([&](int32_t, uint32_t key) {
+    above += key > threshold.key ? 1 : 0;
+    ties += key == threshold.key ? 1 : 0;
+  });
+  above = WarpReduce(above, AddOp{});
+  ties = WarpReduce(ties, AddOp{});
+  if (lane == 0) {
+    warp_above[warp] = above;
+    warp_ties[warp] = ties;
+  }
+  __syncthreads();
+  if (above + ties == 0) return;
+  above = WarpReduce(lane < warp ? warp_above[lane] : 0, AddOp{});
+  ties = WarpReduce(lane < warp ? warp_ties[lane] : 0, AddOp{});
+  const unsigned below = (1U << lane) - 1U;
+  keys.ForEach([&](int32_t entry, uint32_t key) {
+    const unsigned larger = __ballot_sync(0xffffffffU, key > threshold.key);
+    const unsigned equal = __ballot_sync(0xffffffffU, key == threshold.key);
+    if ((larger | equal) == 0) return;
+    const int32_t own_above = above + __popc(larger & below);
+    const int32_t own_ties = ties + __popc(equal & below);
+    if (key > threshold.key || (key == threshold.key && own_ties < threshold.of_ties)) {
+      list.Put(own_above + Min(own_ties, threshold.of_ties), entry);
+    }
+    above += __popc(larger);
+    ties += __popc(equal);
+  });
+}
+
+}  // namespace firesteel::choose_entries
