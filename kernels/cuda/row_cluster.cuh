@@ -1,5 +1,5 @@
-// A cluster of blocks that works on one row of a vocabulary: on H200 the eight multiprocessors of a cluster read a row several
-// times faster than one does, and exchange what they find through each other's shared memory.
+// A cluster of blocks that works on one row of a vocabulary: the eight multiprocessors of a cluster read a row several times
+// faster than one does, and exchange what they find through each other's shared memory.
 //
 // Every entry of the row belongs to one thread, in every pass: quad q (entries 4q .. 4q + 3) to thread q modulo their number.
 // What a thread writes of a row it may therefore read back without a barrier; another thread's entries need Sync(). All
@@ -33,26 +33,56 @@ class RowCluster {
   static constexpr int kBlockThreads = 512;
   static constexpr int kThreads = kBlocks * kBlockThreads;
 
-  // Waits for the other blocks: their shared memory is in use from here on.
-  __device__ RowCluster() : rank_(cooperative_groups::this_cluster().block_rank()) { Sync(); }
+  // Waits for the other blocks: their shared memory is in use from here on. REQUIRES: the grid is kBlocks wide, a cluster
+  // for every y and z.
+  __device__ RowCluster() {
+    if (threadIdx.x == 0) {
+      for (int turn = 0; turn < 2; ++turn) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(Arrival(turn)) : "memory");
+      }
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    Sync();
+  }
 
   __device__ int32_t thread() const {
-    return static_cast<int32_t>(rank_) * kBlockThreads + static_cast<int32_t>(threadIdx.x);
+    return static_cast<int32_t>(blockIdx.x) * kBlockThreads + static_cast<int32_t>(threadIdx.x);
   }
   __device__ bool IsFirst() const { return thread() == 0; }
   // What any thread has written before is visible to all of them behind it.
   __device__ void Sync() const { cooperative_groups::this_cluster().sync(); }
 
-  // Calls use(first, quad) for the quads of this thread, in ascending order; `load(first, quad)` fetches four entries,
-  // several times in a row. `use` must not change what a later load reads.
-  template <typename Load, typename Use>
-  __device__ void ForQuads(int32_t count, Load load, Use use) const {
-    constexpr int kInFlight = 4;
-    for (int32_t begin = 4 * thread(); begin < count; begin += kInFlight * 4 * kThreads) {
-      float quad[kInFlight][4];
+  // Calls use(first, quads) for the quads of this thread, in ascending order; quads[r] holds entries first .. first + 3 of
+  // rows[r]. Several are fetched before the first is used, so `use` may change entries that it has been given, and no others.
+  template <int kRows, typename Use>
+  __device__ void ForQuads(const float* const (&rows)[kRows], int32_t count, Use use) const {
+    constexpr int kInFlight = 4 / kRows;
+    bool whole = count % 4 == 0;  // every quad is one load
 #pragma unroll
-      for (int i = 0; i < kInFlight; ++i) {
-        if (begin + i * 4 * kThreads < count) load(begin + i * 4 * kThreads, quad[i]);
+    for (int r = 0; r < kRows; ++r) whole = whole && IsAligned(rows[r], 16);
+#pragma unroll 1
+    for (int32_t begin = 4 * thread(); begin < count; begin += kInFlight * 4 * kThreads) {
+      float quad[kInFlight][kRows][4];
+      // Without a branch in between, or the loads would wait for each other. Past the end any address serves.
+      if (whole) {
+#pragma unroll
+        for (int i = 0; i < kInFlight * kRows; ++i) {
+          const int32_t at = Min(begin + i / kRows * 4 * kThreads, count - 4);
+          const float4 v = *reinterpret_cast<const float4*>(rows[i % kRows] + at);
+          float* to = quad[i / kRows][i % kRows];
+          to[0] = v.x;
+          to[1] = v.y;
+          to[2] = v.z;
+          to[3] = v.w;
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < kInFlight * kRows; ++i) {
+          const int32_t at = begin + i / kRows * 4 * kThreads;
+          if (at < count) {
+            LoadF32Quad(rows[i % kRows] + at, count - at, quad[i / kRows][i % kRows]);
+          }
+        }
       }
 #pragma unroll
       for (int i = 0; i < kInFlight; ++i) {
@@ -63,17 +93,15 @@ class RowCluster {
   // The same over the entries of x one by one: use(index, value).
   template <typename Use>
   __device__ void ForEntries(const float* x, int32_t count, Use use) const {
-    ForQuads(
-        count, [&](int32_t first, float quad[4]) { LoadF32Quad(x + first, count - first, quad); },
-        [&](int32_t first, const float quad[4]) {
+    ForQuads<1>({x}, count, [&](int32_t first, const float(&quad)[1][4]) {
 #pragma unroll
-          for (int32_t j = 0; j < 4; ++j) {
-            if (first + j < count) use(first + j, quad[j]);
-          }
-        });
+      for (int32_t j = 0; j < 4; ++j) {
+        if (first + j < count) use(first + j, quad[0][j]);
+      }
+    });
   }
 
-  // Replaces value[i] by what `op` makes of the value[i] of all threads, in one fixed tree.
+  // Replaces value[i] by what `op` makes of the value[i] of all threads, in one fixed tree. It orders no other memory.
   template <int kCount, typename T, typename Op>
   __device__ void Reduce(T (&value)[kCount], Op op) {
     constexpr int kWarps = kBlockThreads / kWarpSize;
@@ -81,6 +109,7 @@ class RowCluster {
     // Two sets by turns: a block may be a whole reduction ahead of one that still reads.
     __shared__ T of_block[2][kCount][kBlocks];
     __shared__ T of_warp[kCount][kWarps];
+    const int turn = calls_ % 2;
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
     const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
 #pragma unroll
@@ -90,20 +119,19 @@ class RowCluster {
     }
     __syncthreads();
     if (warp == 0) {
+      if (lane == 0) Expect(turn, static_cast<uint32_t>(kBlocks * sizeof(value)));
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
         const T all = ReduceLanes<kWarps>(of_warp[i][lane % kWarps], op);
-        if (lane >= kBlocks) continue;
-        *cooperative_groups::this_cluster().map_shared_rank(&of_block[turn_][i][rank_], lane) = all;
+        if (lane < kBlocks) Send(turn, lane, &of_block[turn][i][blockIdx.x], all);
       }
     }
-    Sync();
+    Await(turn, static_cast<uint32_t>(calls_ / 2 % 2));
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      value[i] = of_block[turn_][i][0];
-      for (int b = 1; b < kBlocks; ++b) value[i] = op(value[i], of_block[turn_][i][b]);
+      value[i] = ReduceLanes<kBlocks>(of_block[turn][i][lane % kBlocks], op);
     }
-    turn_ ^= 1;
+    ++calls_;
   }
   template <typename T, typename Op>
   __device__ T Reduce(const T& own, Op op) {
@@ -113,6 +141,46 @@ class RowCluster {
   }
 
  private:
+  static __device__ uint32_t Address(const void* shared) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  }
+  // Where the bytes of a turn are counted: a barrier per turn.
+  static __device__ uint32_t Arrival(int turn) {
+    __shared__ uint64_t arrivals[2];
+    return Address(&arrivals[turn]);
+  }
+  static __device__ void Expect(int turn, uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(Arrival(turn)),
+                 "r"(bytes)
+                 : "memory");
+  }
+  static __device__ void Await(int turn, uint32_t parity) {
+    asm volatile(
+        "{ .reg .pred done;\n"
+        "wait%=: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@!done bra wait%=; }" ::"r"(Arrival(turn)),
+        "r"(parity)
+        : "memory");
+  }
+  // Stores `value` at `place` of block `block`, which counts its bytes. Plain stores and a barrier of the cluster would do, but
+  // that barrier also waits for every global access, several times as long.
+  template <typename T>
+  static __device__ void Send(int turn, int block, T* place, const T& value) {
+    uint32_t word[sizeof(T) / 4];
+    memcpy(word, &value, sizeof(T));
+    uint32_t to;
+    uint32_t arrival;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(Address(place)), "r"(block));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(arrival) : "r"(Arrival(turn)), "r"(block));
+#pragma unroll
+    for (uint32_t w = 0; w < sizeof(T) / 4; ++w) {
+      asm volatile(
+          "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
+              to + 4 * w),
+          "r"(word[w]), "r"(arrival)
+          : "memory");
+    }
+  }
   // Over every kLanes lanes. Any plain type of 4-byte words, so that one tree serves numbers and entries.
   template <int kLanes, typename T, typename Op>
   static __device__ T ReduceLanes(T value, Op op) {
@@ -129,8 +197,7 @@ class RowCluster {
     return value;
   }
 
-  uint32_t rank_;
-  int turn_ = 0;
+  int calls_ = 0;
 };
 
 }  // namespace firesteel

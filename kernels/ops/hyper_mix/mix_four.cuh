@@ -21,6 +21,8 @@ inline constexpr int kWarps = kThreads / kWarpSize;
 inline constexpr int kQuads = 2;  // of a stream that a thread keeps
 inline constexpr int kTileColumns = 4 * kThreads * kQuads;
 inline constexpr int kExpandThreads = 128;
+// Grids up to this size wait for single loads and not for bandwidth: their blocks read a row before they know that it is live.
+inline constexpr unsigned kEagerRows = 256;
 
 __device__ inline float SigmoidOf(float x) { return 1.0F / (1.0F + expf(-x)); }
 
@@ -30,10 +32,10 @@ __device__ void WaitFor() {
   asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "n"(kCount) : "memory");
 }
 
-// 1 / x with an error of one unit in the last place.
+// 1 / x with an error of one unit in the last place. REQUIRES: x and 1 / x are not subnormal.
 __device__ inline float Reciprocal(float x) {
   float y;
-  asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
@@ -44,24 +46,33 @@ __device__ float FourLanes(float value, Op op) {
   return op(value, __shfl_xor_sync(0xffffffffU, value, 2));
 }
 
-// c[j][k] by alternating column and row normalisation, columns first. Every lane may hold the same matrix: with all of it in
-// one thread's registers a sum takes four additions and no exchange, and the iterations are a chain of such sums.
+// c[j][k] by alternating column and row normalisation, columns first. With the whole matrix in one thread's registers a sum
+// takes no exchange. What the rounds change are factors of the rows and of the columns, c[j][k] = row[j] start[j][k] column[k]:
+// that is four products a round in place of sixteen, and a chain of rounds is all this is.
 __device__ inline void Normalise(float (&c)[kStreams][kStreams], int32_t iterations, float eps) {
+  static_assert(kStreams == 4);
+  float row[kStreams] = {1.0F, 1.0F, 1.0F, 1.0F};
+  float column[kStreams] = {1.0F, 1.0F, 1.0F, 1.0F};
   for (int32_t i = 0; i < iterations; ++i) {
     if (i > 0) {
 #pragma unroll
       for (int j = 0; j < kStreams; ++j) {
-        const float scale = Reciprocal((c[j][0] + c[j][1]) + (c[j][2] + c[j][3]) + eps);
-#pragma unroll
-        for (int k = 0; k < kStreams; ++k) c[j][k] *= scale;
+        const float sum = fmaf(c[j][1], column[1], c[j][0] * column[0]) +
+                          fmaf(c[j][3], column[3], c[j][2] * column[2]);
+        row[j] *= Reciprocal(fmaf(row[j], sum, eps));
       }
     }
 #pragma unroll
     for (int k = 0; k < kStreams; ++k) {
-      const float scale = Reciprocal((c[0][k] + c[1][k]) + (c[2][k] + c[3][k]) + eps);
-#pragma unroll
-      for (int j = 0; j < kStreams; ++j) c[j][k] *= scale;
+      const float sum =
+          fmaf(c[1][k], row[1], c[0][k] * row[0]) + fmaf(c[3][k], row[3], c[2][k] * row[2]);
+      column[k] *= Reciprocal(fmaf(column[k], sum, eps));
     }
+  }
+#pragma unroll
+  for (int j = 0; j < kStreams; ++j) {
+#pragma unroll
+    for (int k = 0; k < kStreams; ++k) c[j][k] *= row[j] * column[k];
   }
 }
 
@@ -136,13 +147,15 @@ __device__ inline float InverseRoot(float squares, float count, float eps) {
 }
 
 // post and comb of a row, by the warp behind those that read it.
-__device__ inline void MixStreams(const HyperCollapseArgs& a, int64_t row, const float* partial) {
+__device__ inline void MixStreams(const HyperCollapseArgs& a, int64_t row, int32_t live,
+                                  const float* partial) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   MixedOutput own;
   if (lane < kMixed) {
     const int part = lane < kStreams ? 0 : (lane < 2 * kStreams ? 1 : 2);
     own = {a.mix[row * kMixed + lane], a.params.scale[part], a.params.base[lane]};
   }
+  if (row >= live) return;
   WaitFor<1, kThreads + kWarpSize>();
   const float rho = InverseRoot(
       SumOfWarps(partial), static_cast<float>(int64_t{kStreams} * a.hidden), a.params.norm_eps);
@@ -173,10 +186,11 @@ __global__ void __launch_bounds__(kThreads + kWarpSize, 2) CollapseRow(Args a) {
   extern __shared__ float4 collapsed[];
   __shared__ float partial[2][kWarps];
   const int64_t row = blockIdx.x;
-  if (row >= Min(*a.live, a.rows)) return;
+  const int32_t live = *a.live;
+  if (gridDim.x > kEagerRows && row >= live) return;
   const int thread = static_cast<int>(threadIdx.x);
   if constexpr (kNorms) {
-    if (thread >= kThreads) return MixStreams(a, row, partial[0]);
+    if (thread >= kThreads) return MixStreams(a, row, live, partial[0]);
   }
   const int lane = thread % kWarpSize;
   const int32_t last = CeilDiv(a.hidden, kTileColumns) - 1;
@@ -190,6 +204,7 @@ __global__ void __launch_bounds__(kThreads + kWarpSize, 2) CollapseRow(Args a) {
   }
   MixedOutput own;
   if (lane < kStreams) own = {a.mix[row * kOutputs + lane], a.params.scale[0], a.params.base[lane]};
+  if (row >= live) return;
   const float squares = WarpReduce((sum.x + sum.y) + (sum.z + sum.w), AddOp{});
   if (lane == 0) partial[0][thread / kWarpSize] = squares;
   WaitFor<1, kThreads + (kNorms ? kWarpSize : 0)>();
@@ -236,7 +251,9 @@ template <DType kStorage>
 __global__ void __launch_bounds__(kExpandThreads) ExpandRow(HyperExpandArgs a) {
   const int64_t row = blockIdx.y;
   const int32_t c = 4 * static_cast<int32_t>(blockIdx.x * kExpandThreads + threadIdx.x);
-  if (row >= Min(*a.live, a.rows) || c >= a.hidden) return;
+  if (c >= a.hidden) return;
+  const int32_t live = *a.live;
+  if (gridDim.y > kEagerRows && row >= live) return;
   float4 x[kStreams];
 #pragma unroll
   for (int j = 0; j < kStreams; ++j) {
@@ -251,6 +268,7 @@ __global__ void __launch_bounds__(kExpandThreads) ExpandRow(HyperExpandArgs a) {
     *reinterpret_cast<float4*>(comb[j]) =
         reinterpret_cast<const float4*>(a.comb)[row * kStreams + j];
   }
+  if (row >= live) return;
 #pragma unroll
   for (int k = 0; k < kStreams; ++k) {
     float4 sum{f.x * post[k], f.y * post[k], f.z * post[k], f.w * post[k]};

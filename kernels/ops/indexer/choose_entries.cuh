@@ -23,46 +23,48 @@ inline constexpr int32_t kRadixBits = 11;
 inline constexpr int32_t kRadix = 1 << kRadixBits;
 static_assert(kRadix == 2 * kThreads && kWarps == kWarpSize);
 
-// Larger scores have larger keys, all above 0. NaN ranks last, as -infinity, and -0 equals 0.
-__device__ inline uint32_t OrderKey(float score) {
-  if (isnan(score)) score = -INFINITY;
-  const uint32_t bits = FloatBits(score + 0.0F);
-  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
-}
-
-// The keys of a row. A warp owns a range of entries, and a lane every 32nd of it.
+// The order keys of a row. A warp owns a range of entries, and a lane every 32nd of it. Where they are known to fit, they stay
+// in registers, kHeld a thread.
+template <int32_t kHeld>
 class RowKeys {
  public:
-  __device__ RowKeys(const float* scores, int32_t visible) : scores_(scores) {
+  __device__ RowKeys(const float* scores, int32_t visible)
+      : keys_(reinterpret_cast<const uint32_t*>(scores)) {
     const int32_t warp = static_cast<int32_t>(threadIdx.x) / kWarpSize;
     const int32_t range = RoundUp(CeilDiv(visible, kWarps), kWarpSize);
     begin_ = Min(warp * range, visible);
     end_ = Min(begin_ + range, visible);
+    if constexpr (kHeld > 0) Fetch(begin_);
   }
   // use(entry, key) for whole warps, in ascending order; the key is 0 where there is no entry.
   template <typename Use>
-  __device__ void ForEach(Use use) const {
-    constexpr int32_t kInFlight = 16;
+  __device__ void ForEach(Use use) {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
-    for (int32_t first = begin_; first < end_; first += kInFlight * kWarpSize) {
-      uint32_t key[kInFlight];
+    for (int32_t first = begin_; first < end_; first += kFetched * kWarpSize) {
+      if constexpr (kHeld == 0) Fetch(first);
 #pragma unroll
-      for (int32_t i = 0; i < kInFlight; ++i) {
-        const int32_t entry = first + i * kWarpSize + lane;
-        key[i] = entry < end_ ? OrderKey(scores_[entry]) : 0;
-      }
-#pragma unroll
-      for (int32_t i = 0; i < kInFlight; ++i) {
-        if (first + i * kWarpSize >= end_) break;
-        use(first + i * kWarpSize + lane, key[i]);
+      for (int32_t i = 0; i < kFetched; ++i) {
+        if (first + i * kWarpSize >= end_) return;
+        use(first + i * kWarpSize + lane, key_[i]);
       }
     }
   }
 
  private:
-  const float* scores_;
+  static constexpr int32_t kFetched = kHeld > 0 ? kHeld : 8;
+  __device__ void Fetch(int32_t first) {
+    const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
+#pragma unroll
+    for (int32_t i = 0; i < kFetched; ++i) {
+      const int32_t entry = first + i * kWarpSize + lane;
+      key_[i] = entry < end_ ? keys_[entry] : 0;
+    }
+  }
+
+  const uint32_t* keys_;
   int32_t begin_;
   int32_t end_;
+  uint32_t key_[kFetched];
 };
 
 // The sum of `value` over the threads before this one.
@@ -87,7 +89,8 @@ struct Threshold {
 };
 
 // The top_k-th largest key. REQUIRES: there are more keys.
-__device__ inline Threshold FindThreshold(const RowKeys& keys, int32_t top_k) {
+template <typename Keys>
+__device__ Threshold FindThreshold(Keys& keys, int32_t top_k) {
   __shared__ int32_t count[kRadix];
   __shared__ Threshold found;
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
@@ -102,7 +105,8 @@ __device__ inline Threshold FindThreshold(const RowKeys& keys, int32_t top_k) {
     count[thread + kThreads] = 0;
     __syncthreads();
     keys.ForEach([&](int32_t, uint32_t key) {
-      const bool counts = key != 0 && (key & known) == prefix;
+      const bool counts = key != 0 && ((key ^ prefix) & known) == 0;
+      if (__any_sync(0xffffffffU, counts) == 0) return;
       const uint32_t digit = key >> shift & mask;
       // Scores crowd together, zeros above all: a warp of one digit adds once.
       int same;
@@ -146,8 +150,8 @@ struct KeptList {
 };
 
 // An entry is kept when it lies above the threshold, or is one of the first of its ties.
-__device__ inline void ListKept(const RowKeys& keys, const Threshold& threshold,
-                                const KeptList& list) {
+template <typename Keys>
+__device__ void ListKept(Keys& keys, const Threshold& threshold, const KeptList& list) {
   __shared__ int32_t warp_above[kWarps];
   __shared__ int32_t warp_ties[kWarps];
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;

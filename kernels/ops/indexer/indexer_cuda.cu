@@ -65,20 +65,21 @@ __global__ void __launch_bounds__(kScoreThreads) ScoreKernel(IndexerArgs a, int3
     if (warp != 0 || lane >= count) continue;
     float sum = 0.0F;
     for (int w = 0; w < kScoreWarps; ++w) sum += partial[w][lane];
-    a.scores[(row - first_row) * a.max_entries + first + lane] = sum;
+    StoreScore(a, (row - first_row) * a.max_entries + first + lane, sum);
   }
 }
 
-// One block per row of this turn.
+// One block per row of this turn. kHeld: keys of a thread in registers, 0 for rows of any length.
+template <int32_t kHeld>
 __global__ void __launch_bounds__(choose_entries::kThreads)
     ChooseEntries(IndexerArgs a, int32_t first_row) {
   const int64_t row = first_row + static_cast<int64_t>(blockIdx.x);
-  if (row >= Min(*a.live, a.rows)) return;
   constexpr int32_t kThreads = choose_entries::kThreads;
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   const int32_t visible = a.visible[row];
   const int32_t kept = Min(visible, a.top_k);
   const choose_entries::KeptList list{a, row, a.meta.slot[row]};
+  if (row >= *a.live) return;
   if (thread == 0) a.out.valid[row] = kept;
   for (int32_t i = kept + thread; a.chosen != nullptr && i < a.out.width; i += kThreads) {
     a.chosen[row * a.out.width + i] = -1;
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(choose_entries::kThreads)
     for (int32_t j = thread; j < visible; j += kThreads) list.Put(j, j);
     return;
   }
-  const choose_entries::RowKeys keys(a.scores + (row - first_row) * a.max_entries, visible);
+  choose_entries::RowKeys<kHeld> keys(a.scores + (row - first_row) * a.max_entries, visible);
   ListKept(keys, FindThreshold(keys, a.top_k), list);
 }
 
@@ -105,6 +106,20 @@ void ScoreRows(const IndexerArgs& a, int32_t first_row, int32_t rows, cudaStream
   ScoreKernel<<<grid, kScoreThreads, shared, stream>>>(a, first_row);
 }
 
+void ChooseRows(const IndexerArgs& a, int32_t first_row, int32_t rows, cudaStream_t stream) {
+  constexpr int32_t kThreads = choose_entries::kThreads;
+  constexpr int32_t kFew = 4;
+  constexpr int32_t kMany = 26;
+  const auto blocks = static_cast<unsigned>(rows);
+  if (a.max_entries <= kFew * kThreads) {
+    ChooseEntries<kFew><<<blocks, kThreads, 0, stream>>>(a, first_row);
+  } else if (a.max_entries <= kMany * kThreads) {
+    ChooseEntries<kMany><<<blocks, kThreads, 0, stream>>>(a, first_row);
+  } else {
+    ChooseEntries<0><<<blocks, kThreads, 0, stream>>>(a, first_row);
+  }
+}
+
 }  // namespace
 
 void IndexerCuda(Stream& stream, const IndexerArgs& a) {
@@ -119,7 +134,7 @@ void IndexerCuda(Stream& stream, const IndexerArgs& a) {
     } else {
       score_tiles::Launch<DType::kF32>(a, first, rows, handle);
     }
-    ChooseEntries<<<static_cast<unsigned>(rows), choose_entries::kThreads, 0, handle>>>(a, first);
+    ChooseRows(a, first, rows, handle);
   }
 }
 

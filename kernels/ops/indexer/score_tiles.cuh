@@ -79,6 +79,14 @@ struct KeyTile {
       raw[i][1] = __ldg(codes + 1);
     }
   }
+  // Starts to bring the keys near: a line each.
+  static __device__ void Prefetch(const IndexerArgs& a, const int32_t* table, int32_t first,
+                                  int32_t last) {
+    uint32_t place;
+    const std::byte* page =
+        Page(a, table, first + static_cast<int32_t>(threadIdx.x) % 32, last, &place);
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(page + place * kWidth));
+  }
   // The scale of key lane / 4 + 8 (lane % 4), whose score this lane stores.
   static __device__ float Scale(const IndexerArgs& a, const int32_t* table, int32_t first,
                                 int32_t last) {
@@ -122,46 +130,75 @@ struct KeyTile {
   }
 };
 
-// Queries of a group of rows: [rows, parts, head tiles, kPieces, 32 lanes] pieces of eight columns. Rows that do not choose
-// are left out.
+// Brings a piece of bf16 values to shared memory without waiting for it.
+__device__ inline void CopyPiece(uint4* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+               "l"(from)
+               : "memory");
+}
+
+// One row's queries: [parts, head tiles, kPieces, 32 lanes] pieces of eight columns. bf16 pieces are on their way when it returns.
 template <DType kStorage>
-__device__ void StageQueries(const IndexerArgs& a, int64_t first_row, int32_t rows,
-                             const int32_t* visible, uint4* q, float* weight) {
+__device__ void StageRow(const IndexerArgs& a, int64_t row, uint4* q) {
   constexpr int32_t kRowParts = kParts<kStorage>;
+  constexpr int32_t kMine = kMaxHeads / kTileHeads * kPieces * 32 / kThreads;
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   const int32_t pieces = a.heads / kTileHeads * kPieces * 32;
-  for (int32_t i = thread; i < rows * pieces; i += kThreads) {
-    const int32_t row = i / pieces;
-    if (visible[row] == 0) continue;
-    const int32_t within = i % pieces;
-    const int32_t lane = within % 32;
-    const int32_t head = within / (kPieces * 32) * kTileHeads + lane / 4;
-    const int32_t column = head * kWidth + lane % 4 * 32 + within / 32 % kPieces * 8;
-    uint4* out = q + row * kRowParts * pieces + within;
-    const int64_t at = (first_row + row) * a.q.stride + column;
-    if constexpr (kStorage == DType::kBf16) {
-      *out = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(a.q.data) + at);
-    } else {
-      const auto* source =
-          reinterpret_cast<const float4*>(static_cast<const float*>(a.q.data) + at);
-      const float4 x = source[0];
-      const float4 y = source[1];
+  const auto column = [](int32_t piece) {
+    const int32_t lane = piece % 32;
+    const int32_t head = piece / (kPieces * 32) * kTileHeads + lane / 4;
+    return head * kWidth + lane % 4 * 32 + piece / 32 % kPieces * 8;
+  };
+  if constexpr (kStorage == DType::kBf16) {
+    const auto* source = static_cast<const uint16_t*>(a.q.data) + row * a.q.stride;
+#pragma unroll
+    for (int32_t i = 0; i < kMine; ++i) {
+      const int32_t piece = thread + i * kThreads;
+      if (piece < pieces) CopyPiece(q + piece, source + column(piece));
+    }
+  } else {
+    const auto* source = static_cast<const float*>(a.q.data) + row * a.q.stride;
+    float4 x[kMine][2];
+#pragma unroll
+    for (int32_t i = 0; i < kMine; ++i) {
+      const auto* at =
+          reinterpret_cast<const float4*>(source + column(Min(thread + i * kThreads, pieces - 1)));
+      x[i][0] = at[0];
+      x[i][1] = at[1];
+    }
+#pragma unroll
+    for (int32_t i = 0; i < kMine; ++i) {
+      if (thread + i * kThreads >= pieces) break;
       uint32_t part[4][kRowParts];
-      SplitBf16(x.x, x.y, part[0]);
-      SplitBf16(x.z, x.w, part[1]);
-      SplitBf16(y.x, y.y, part[2]);
-      SplitBf16(y.z, y.w, part[3]);
+      SplitBf16(x[i][0].x, x[i][0].y, part[0]);
+      SplitBf16(x[i][0].z, x[i][0].w, part[1]);
+      SplitBf16(x[i][1].x, x[i][1].y, part[2]);
+      SplitBf16(x[i][1].z, x[i][1].w, part[3]);
 #pragma unroll
       for (int32_t p = 0; p < kRowParts; ++p) {
-        out[p * pieces] = {part[0][p], part[1][p], part[2][p], part[3][p]};
+        q[p * pieces + thread + i * kThreads] = {part[0][p], part[1][p], part[2][p], part[3][p]};
       }
     }
   }
-  const float scale = 1.0F / sqrtf(static_cast<float>(kWidth) * static_cast<float>(a.heads));
-  for (int32_t i = thread; i < rows * a.heads; i += kThreads) {
-    if (visible[i / a.heads] == 0) continue;
-    weight[i] = a.weight[first_row * a.heads + i] * scale;
+}
+
+// Queries and head weights of a group of rows, for the whole block. Rows that do not choose are left out.
+template <DType kStorage>
+__device__ void StageQueries(const IndexerArgs& a, int64_t first_row, int32_t rows,
+                             const int32_t* visible, uint4* q, float* weight) {
+  const int32_t row_pieces = kParts<kStorage> * (a.heads / kTileHeads) * kPieces * 32;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x);
+  for (int32_t r = 0; r < rows; ++r) {
+    if (visible[r] > 0) StageRow<kStorage>(a, first_row + r, q + r * row_pieces);
   }
+  const float scale = 1.0F / sqrtf(static_cast<float>(kWidth) * static_cast<float>(a.heads));
+  for (int32_t r = 0; r < rows; ++r) {
+    if (visible[r] == 0 || thread >= a.heads) continue;
+    weight[r * a.heads + thread] = a.weight[(first_row + r) * a.heads + thread] * scale;
+  }
+  if constexpr (kStorage == DType::kBf16) asm volatile("cp.async.wait_all;" ::: "memory");
+  __syncthreads();
 }
 
 // The score of key lane / 4 + 8 (lane % 4) before its scale. `q` and `weight` are one row's.
@@ -171,27 +208,36 @@ __device__ float TileScore(const uint32_t (&keys)[2][kSteps][4], const uint4* q,
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   const int32_t tiles = heads / kTileHeads;
   float total[4] = {};
-#pragma unroll 2
-  for (int32_t n = 0; n < tiles; ++n) {
-    float dot[2][4] = {};
+  // Two tiles of heads at a time: a product waits for the one before it in its own sum.
+  for (int32_t n = 0; n < tiles; n += 2) {
+    float dot[2][2][4] = {};
     // The smallest parts first: they would be lost in a finished sum.
 #pragma unroll
     for (int32_t part = kRowParts - 1; part >= 0; --part) {
 #pragma unroll
       for (int32_t p = 0; p < kPieces; ++p) {
-        const uint4 x = q[((part * tiles + n) * kPieces + p) * 32 + lane];
+        uint4 x[2];
 #pragma unroll
-        for (int32_t m = 0; m < 2; ++m) {
-          MmaBf16(dot[m], keys[m][2 * p], x.x, x.y);
-          MmaBf16(dot[m], keys[m][2 * p + 1], x.z, x.w);
+        for (int32_t t = 0; t < 2; ++t) {
+          x[t] = q[((part * tiles + n + t) * kPieces + p) * 32 + lane];
         }
+#pragma unroll
+        for (int32_t i = 0; i < 4; ++i)
+          MmaBf16(dot[i / 2][i % 2], keys[i % 2][2 * p], x[i / 2].x, x[i / 2].y);
+#pragma unroll
+        for (int32_t i = 0; i < 4; ++i)
+          MmaBf16(dot[i / 2][i % 2], keys[i % 2][2 * p + 1], x[i / 2].z, x[i / 2].w);
       }
     }
-    const float2 w = *reinterpret_cast<const float2*>(weight + n * kTileHeads + lane % 4 * 2);
 #pragma unroll
-    for (int32_t i = 0; i < 4; ++i) {
-      total[i] = fmaf(w.x, Relu(dot[i / 2][i % 2 * 2]), total[i]);
-      total[i] = fmaf(w.y, Relu(dot[i / 2][i % 2 * 2 + 1]), total[i]);
+    for (int32_t t = 0; t < 2; ++t) {
+      const float2 w =
+          *reinterpret_cast<const float2*>(weight + (n + t) * kTileHeads + lane % 4 * 2);
+#pragma unroll
+      for (int32_t i = 0; i < 4; ++i) {
+        total[i] = fmaf(w.x, Relu(dot[t][i / 2][i % 2 * 2]), total[i]);
+        total[i] = fmaf(w.y, Relu(dot[t][i / 2][i % 2 * 2 + 1]), total[i]);
+      }
     }
   }
   float own = 0.0F;
@@ -204,18 +250,18 @@ __device__ float TileScore(const uint32_t (&keys)[2][kSteps][4], const uint4* q,
   return own;
 }
 
-// Grid: (blocks that share the entries, groups of rows of this turn). Dynamic shared memory: SharedBytes.
+// Grid: (blocks that share the entries, groups of `group_rows` rows of this turn). Dynamic shared memory: SharedBytes.
 template <DType kStorage>
 __global__ void __launch_bounds__(kThreads, 2)
-    ScoreTiles(IndexerArgs a, int32_t first_row, int32_t turn_rows) {
+    ScoreTiles(IndexerArgs a, int32_t first_row, int32_t turn_rows, int32_t group_rows) {
   constexpr int32_t kRows = kGroupRows<kStorage>;
   constexpr int32_t kRowParts = kParts<kStorage>;
   extern __shared__ uint4 shared[];
   __shared__ int32_t visible[kRows];
   __shared__ int32_t slot[kRows];
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
-  const int32_t in_turn = static_cast<int32_t>(blockIdx.y) * kRows;
-  const int32_t rows = Min(kRows, turn_rows - in_turn);
+  const int32_t in_turn = static_cast<int32_t>(blockIdx.y) * group_rows;
+  const int32_t rows = Min(group_rows, turn_rows - in_turn);
   const int64_t group = int64_t{first_row} + in_turn;
   int32_t seen = 0;
   if (thread < rows) {
@@ -228,9 +274,10 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (__syncthreads_or(seen > begin ? 1 : 0) == 0) return;
   const int32_t pieces = a.heads / kTileHeads * kPieces * 32;
   auto* weight = reinterpret_cast<float*>(shared + rows * kRowParts * pieces);
-  StageQueries<kStorage>(a, group, rows, visible, shared, weight);
-  __syncthreads();
   const int32_t lane = thread % 32;
+  const int32_t own = begin + thread / 32 * kWarpKeys;
+  if (visible[0] > own) KeyTile::Prefetch(a, BlockTableOf(a, slot[0]), own, visible[0] - 1);
+  StageQueries<kStorage>(a, group, rows, visible, shared, weight);
   for (int32_t r = 0; r < rows;) {
     // Neighbours of one slot share its keys; those that do not choose see none.
     const int32_t run = r;
@@ -238,8 +285,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     for (; r < rows && slot[r] == slot[run]; ++r) most = Max(most, visible[r]);
     if (most == 0) continue;
     const int32_t* table = BlockTableOf(a, slot[run]);
-    for (int32_t first = begin + thread / 32 * kWarpKeys; first < most;
-         first += static_cast<int32_t>(gridDim.x) * kBlockKeys) {
+    for (int32_t first = own; first < most; first += static_cast<int32_t>(gridDim.x) * kBlockKeys) {
       uint32_t keys[2][kSteps][4];
       float scale = KeyTile::Scale(a, table, first, most - 1);
       {
@@ -254,7 +300,7 @@ __global__ void __launch_bounds__(kThreads, 2)
         const float score = TileScore<kRowParts>(keys, shared + i * kRowParts * pieces,
                                                  weight + i * a.heads, a.heads);
         if (entry >= visible[i]) continue;
-        a.scores[int64_t{in_turn + i} * a.max_entries + entry] = score * scale;
+        StoreScore(a, int64_t{in_turn + i} * a.max_entries + entry, score * scale);
       }
     }
   }
@@ -264,7 +310,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 inline bool Take(const IndexerArgs& a) {
   const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
   return a.keys.format == KvFormat::kFp8Index && a.keys.width == kWidth &&
-         a.keys.block_entries == a.entries_per_block && a.heads % kTileHeads == 0 &&
+         a.keys.block_entries == a.entries_per_block && a.heads % (2 * kTileHeads) == 0 &&
          a.heads <= kMaxHeads && a.q.stride % 8 == 0 && aligned(a.q.data) && aligned(a.keys.data);
 }
 
@@ -273,14 +319,16 @@ void Launch(const IndexerArgs& a, int32_t first_row, int32_t rows, cudaStream_t 
   constexpr int32_t kRows = kGroupRows<kStorage>;
   cudaFuncSetAttribute(ScoreTiles<kStorage>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                        SharedBytes<kStorage>(kRows, kMaxHeads));
-  // A block stages its queries once, so many groups share fewer and longer blocks; a single one spreads over the machine.
-  constexpr int32_t kBlocks = 1024;
-  const int32_t groups = CeilDiv(rows, kRows);
+  // Few rows are spread over more blocks; of many, those of a slot share their keys. A block stages its queries once, so many
+  // groups take fewer and longer blocks.
+  constexpr int32_t kBlocks = 528;
+  const int32_t group_rows = Min(kRows, CeilDiv(rows, 2));
+  const int32_t groups = CeilDiv(rows, group_rows);
   const int32_t tiles = Max(1, CeilDiv(a.max_entries, kBlockKeys));
   const dim3 grid(static_cast<unsigned>(Min(tiles, CeilDiv(kBlocks, groups))),
                   static_cast<unsigned>(groups));
-  const auto shared = static_cast<size_t>(SharedBytes<kStorage>(Min(kRows, rows), a.heads));
-  ScoreTiles<kStorage><<<grid, kThreads, shared, stream>>>(a, first_row, rows);
+  const auto shared = static_cast<size_t>(SharedBytes<kStorage>(group_rows, a.heads));
+  ScoreTiles<kStorage><<<grid, kThreads, shared, stream>>>(a, first_row, rows, group_rows);
 }
 
 }  // namespace firesteel::score_tiles

@@ -85,6 +85,32 @@ struct LogitTile {
   __device__ int64_t Offset(int e) const { return e % 2 * stride + e / 2 * 8; }
 };
 
+// W1 rows of the predecessors as [tiles, kPieces, lanes] pieces for the whole block; zeros past the live sequences.
+__device__ void StageEmbeddings(const MarkovStepArgs& a, int32_t first_sequence, int32_t live,
+                                int32_t tiles, uint4* embedding) {
+  constexpr int32_t kTogether = 4;  // predecessors, and then rows, that are waited for at a time
+  static_assert(kPieces == kLogitWarps);
+  const int32_t thread = static_cast<int32_t>(threadIdx.x);
+  const int32_t owner = thread % kWarpSize / 4;  // the sequence of a tile
+  const int32_t piece = thread / kWarpSize * 4 + thread % 4;
+  for (int32_t n = 0; n < tiles; n += kTogether) {
+    const uint4* row[kTogether];
+#pragma unroll
+    for (int32_t m = 0; m < kTogether; ++m) {
+      const int32_t sequence = Min(first_sequence + (n + m) * kTileSequences + owner, live - 1);
+      row[m] = reinterpret_cast<const uint4*>(
+          PredecessorRow(a.draft, a.w1, kRank, sequence, a.block, a.step));
+    }
+#pragma unroll
+    for (int32_t m = 0; m < kTogether; ++m) {
+      if (n + m >= tiles) break;
+      const bool exists = first_sequence + (n + m) * kTileSequences + owner < live;
+      embedding[(n + m) * kPieces * kWarpSize + thread] = exists ? __ldg(row[m] + piece) : uint4{};
+    }
+  }
+  __syncthreads();
+}
+
 // W2 is read once for kBlockSequences sequences, straight into the layout of a tensor-core operand: a lane takes 16 bytes of
 // every 64 of a row, of W2 and of W1 alike, which permutes the columns of both in one way. The order of summation over
 // the rank is the instruction's, piece by piece, for any number of sequences.
@@ -98,32 +124,21 @@ __global__ void __launch_bounds__(kLogitWarps* kWarpSize, 2) BiasedLogitTiles(Ma
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   const int32_t lane = thread % kWarpSize;
   const int32_t warp = thread / kWarpSize;
-  for (int32_t i = thread; i < tiles * kPieces * kWarpSize; i += kLogitWarps * kWarpSize) {
-    const int32_t owner = i % kWarpSize;
-    const int64_t sequence =
-        first_sequence + i / (kPieces * kWarpSize) * kTileSequences + owner / 4;
-    uint4 piece{};
-    if (sequence < live) {
-      const uint16_t* row = PredecessorRow(a.draft, a.w1, kRank, sequence, a.block, a.step);
-      piece = reinterpret_cast<const uint4*>(row)[i / kWarpSize % kPieces * 4 + owner % 4];
-    }
-    embedding[i] = piece;
-  }
-  __syncthreads();
+  const int32_t begin = static_cast<int32_t>(blockIdx.x) * kBlockOutputs + warp * kTileOutputs;
+  StageEmbeddings(a, first_sequence, live, tiles, embedding);
   for (int32_t t = 0; t < kTilesPerWarp; ++t) {
-    const int64_t first =
-        int64_t{blockIdx.x} * kBlockOutputs + (t * kLogitWarps + warp) * kTileOutputs;
+    const int32_t first = begin + t * kLogitWarps * kTileOutputs;
     if (first >= a.w2.out) return;
     uint4 weight[2][kPieces];  // rows first + lane / 4 and eight further on
 #pragma unroll
     for (int32_t half = 0; half < 2; ++half) {
       // A row past the end only needs some address: its outputs are not stored.
-      const int64_t existing = Min(first + lane / 4 + half * 8, int64_t{a.w2.out} - 1);
+      const int64_t existing = Min(first + lane / 4 + half * 8, a.w2.out - 1);
       const auto* row = static_cast<const uint4*>(a.w2.data) + existing * (kRank / 8);
 #pragma unroll
       for (int32_t p = 0; p < kPieces; ++p) weight[half][p] = __ldg(row + 4 * p + lane % 4);
     }
-    const int64_t output = first + lane / 4;
+    const int32_t output = first + lane / 4;
     const int32_t outputs = output + 8 < a.w2.out ? 2 : (output < a.w2.out ? 1 : 0);
     for (int32_t n = 0; n < tiles; n += kTilesTogether) {
       const int32_t sequence = first_sequence + n * kTileSequences + 2 * (lane % 4);
@@ -167,7 +182,7 @@ __global__ void __launch_bounds__(kLogitWarps* kWarpSize, 2) BiasedLogitTiles(Ma
 
 // A cluster per draft sequence. Grid: (blocks of a cluster, sequences).
 __global__ void __cluster_dims__(RowCluster::kBlocks, 1, 1)
-    __launch_bounds__(RowCluster::kBlockThreads, 1) ChooseToken(MarkovStepArgs a) {
+    __launch_bounds__(RowCluster::kBlockThreads, 2) ChooseToken(MarkovStepArgs a) {
   const int64_t i = blockIdx.y;
   if (i >= Min(*a.live_sequences, a.padded_sequences)) return;
   RowCluster cluster;

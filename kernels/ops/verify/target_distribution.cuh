@@ -143,7 +143,7 @@ __device__ Level<T> FindLevel(RowCluster& cluster, const float* p, int32_t vocab
     const uint32_t step = Max((high - low) / (kPivots + 1), 1U);
     T sum[kPivots] = {};
     cluster.ForEntries(p, vocab, [&](int32_t t, float own) {
-      if (!cut.Keeps(own, t)) return;
+      if (FloatBits(own) < low + step || !cut.Keeps(own, t)) return;
 #pragma unroll
       for (uint32_t j = 0; j < kPivots; ++j) {
         if (FloatBits(own) >= low + (j + 1) * step) sum[j] += amount(own);

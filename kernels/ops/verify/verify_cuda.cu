@@ -23,16 +23,17 @@ struct Choice {
   bool accepted;  // it is the draft itself
 };
 
-// The first of the row's best raw logits. A broken checkpoint or an overflow shows up here as a negative index: every token
+// Index of the first of the row's best raw logits. A broken checkpoint or an overflow shows up here as a negative index: every token
 // chosen from such a row would be arbitrary.
-__device__ Ranked FirstIfFinite(RowCluster& cluster, const float* logits, int32_t vocab) {
-  const Ranked broken{BitsFloat(0x7f800000U), -1};  // before every entry
-  Ranked best = LastRanked();
+__device__ int32_t FirstIfFinite(RowCluster& cluster, const float* logits, int32_t vocab) {
+  FirstSeen first;
+  bool broken = false;
   cluster.ForEntries(logits, vocab, [&](int32_t t, float logit) {
-    const bool finite = (FloatBits(logit) & 0x7f800000U) != 0x7f800000U;
-    best = FirstOp{}(best, finite ? Ranked{logit, t} : broken);
+    broken = broken || (FloatBits(logit) & 0x7f800000U) == 0x7f800000U;
+    first.Take(logit, t);
   });
-  return cluster.Reduce(best, FirstOp{});
+  if (broken) first.best = {BitsFloat(0x7f800000U), -1};  // before every entry
+  return cluster.Reduce(first.best, FirstOp{}).index;
 }
 
 __device__ Choice SampleRow(RowCluster& cluster, const VerifyArgs& a, const JudgedRow& row,
@@ -47,13 +48,7 @@ __device__ Choice SampleRow(RowCluster& cluster, const VerifyArgs& a, const Judg
         a.slots.draft_probs + (int64_t{row.slot} * a.slots.draft_length + row.draft_index) * vocab;
     const float u = DrawUniform(sampling.seed, position, DrawPurpose::kAccept);
     if (u * q[row.draft] < p[row.draft]) return {row.draft, true};
-    const auto residual = [&](int32_t first, float quad[4]) {
-      float drafted[4];
-      LoadF32Quad(p + first, vocab - first, quad);
-      LoadF32Quad(q + first, vocab - first, drafted);
-      for (int32_t j = 0; j < 4; ++j) quad[j] -= drafted[j];
-    };
-    token = ClusterDraw(cluster, residual, vocab, sampling.seed, position, DrawPurpose::kTarget);
+    token = ClusterDraw<2>(cluster, {p, q}, vocab, sampling.seed, position, DrawPurpose::kTarget);
   }
   // p == q up to rounding leaves no residual: a rejection then has probability 0 in exact arithmetic, so p is right.
   if (token < 0) {
@@ -62,9 +57,9 @@ __device__ Choice SampleRow(RowCluster& cluster, const VerifyArgs& a, const Judg
   return {token, false};
 }
 
-// `best` is the first of the raw logits.
+// `best` is the first of the best raw logits.
 __device__ Choice JudgeRow(RowCluster& cluster, const VerifyArgs& a, const JudgedRow& row,
-                           const Ranked& best, float* p) {
+                           int32_t best, float* p) {
   const SlotSampling& sampling = a.slots.sampling[row.slot];
   const float* ruled = row.logits;
   if (sampling.has_rules()) {
@@ -73,7 +68,7 @@ __device__ Choice JudgeRow(RowCluster& cluster, const VerifyArgs& a, const Judge
   }
   if (sampling.temperature != 0.0F) return SampleRow(cluster, a, row, ruled, p);
   const int32_t token =
-      sampling.has_rules() ? ClusterArgMax(cluster, ruled, a.slots.vocab).index : best.index;
+      sampling.has_rules() ? ClusterArgMax(cluster, ruled, a.slots.vocab).index : best;
   return {token, token == row.draft};
 }
 
@@ -119,7 +114,7 @@ __device__ void ScoreKnownRows(RowCluster& cluster, const VerifyArgs& a, int32_t
 
 // The record is the business of the first thread; every thread knows what was emitted.
 __device__ void JudgeRows(RowCluster& cluster, const VerifyArgs& a, int32_t index,
-                          const SequenceRows& rows, float* p) {
+                          const SequenceRows& rows, const int32_t* best, float* p) {
   const bool writes = cluster.IsFirst();
   SequenceResult& result = a.results[index];
   if (writes) {
@@ -141,15 +136,14 @@ __device__ void JudgeRows(RowCluster& cluster, const VerifyArgs& a, int32_t inde
     const int64_t logit_row = first_judged + i;
     const JudgedRow row{rows.slot, rows.end - rows.judged + i, LogitsOf(a, logit_row), i,
                         i < rows.drafts ? draft[i] : -1};
-    const Ranked best = FirstIfFinite(cluster, row.logits, a.slots.vocab);
-    if (best.index < 0) {
+    if (best[i] < 0) {
       if (!writes) return;
       result = SequenceResult{};
       result.slot = rows.slot;
       result.not_finite = 1;
       return;
     }
-    const Choice choice = JudgeRow(cluster, a, row, best, p);
+    const Choice choice = JudgeRow(cluster, a, row, best[i], p);
     if (sampling.logprobs >= 0) {
       RecordLogprobs(cluster, row.logits, a.slots.vocab, choice.token, sampling.logprobs,
                      &a.logprobs[logit_row]);
@@ -163,8 +157,8 @@ __device__ void JudgeRows(RowCluster& cluster, const VerifyArgs& a, int32_t inde
     accepted = choice.accepted;
     last = choice.token;
     ++emitted;
-    // The next row's penalties see this token, and its distribution overwrites the one just drawn from: the search for its
-    // best logit comes before either and lets no thread through before all are here.
+    // The next row's penalties see this token, and its distribution overwrites the one just drawn from.
+    if (accepted && (sampling.has_rules() || sampling.temperature != 0.0F)) cluster.Sync();
     if (writes && accepted) ++result.accepted;
   }
   if (!writes) return;
@@ -173,9 +167,25 @@ __device__ void JudgeRows(RowCluster& cluster, const VerifyArgs& a, int32_t inde
   a.slots.last_token[rows.slot] = last;
 }
 
+// Finds the best raw logit of all judged rows at once, before it is known which of them count. It passes them on in the tokens
+// of the results. Grid: (blocks of a cluster, sequences, rows).
+__global__ void __cluster_dims__(RowCluster::kBlocks, 1, 1)
+    __launch_bounds__(RowCluster::kBlockThreads, 2) FindFirsts(VerifyArgs a) {
+  const int32_t index = static_cast<int32_t>(blockIdx.y);
+  if (index >= Min(*a.live_sequences, a.padded_sequences)) return;
+  const SequenceRows rows = RowsOf(a, index);
+  const int32_t i = static_cast<int32_t>(blockIdx.z);
+  if (i >= rows.judged) return;
+  RowCluster cluster;
+  const int64_t logit_row = int64_t{rows.first_logit_row} + rows.logit_rows - rows.judged + i;
+  const int32_t best = FirstIfFinite(cluster, LogitsOf(a, logit_row), a.slots.vocab);
+  if (cluster.IsFirst()) a.results[index].tokens[i] = best;
+}
+
 // A cluster per sequence. Grid: (blocks of a cluster, sequences).
 __global__ void __cluster_dims__(RowCluster::kBlocks, 1, 1)
     __launch_bounds__(RowCluster::kBlockThreads) VerifySequence(VerifyArgs a) {
+  __shared__ int32_t best[kMaxDraftLength + 1];
   const int32_t index = static_cast<int32_t>(blockIdx.y);
   if (index >= Min(*a.live_sequences, a.padded_sequences)) {
     if (blockIdx.x != 0 || threadIdx.x != 0) return;
@@ -183,18 +193,23 @@ __global__ void __cluster_dims__(RowCluster::kBlocks, 1, 1)
     a.results[index].slot = -1;
     return;
   }
-  RowCluster cluster;
+  if (threadIdx.x <= kMaxDraftLength) best[threadIdx.x] = a.results[index].tokens[threadIdx.x];
+  RowCluster cluster;  // every block has read the record before one writes it
   const SequenceRows rows = RowsOf(a, index);
   ScoreKnownRows(cluster, a, index, rows);
-  JudgeRows(cluster, a, index, rows, a.scratch + int64_t{index} * a.slots.vocab);
+  JudgeRows(cluster, a, index, rows, best, a.scratch + int64_t{index} * a.slots.vocab);
 }
 
 }  // namespace
 
 void VerifyCuda(Stream& stream, const VerifyArgs& a) {
   if (a.padded_sequences == 0) return;
-  const dim3 grid(RowCluster::kBlocks, static_cast<uint32_t>(a.padded_sequences));
-  VerifySequence<<<grid, RowCluster::kBlockThreads, 0, CudaStreamOf(stream)>>>(a);
+  const auto sequences = static_cast<uint32_t>(a.padded_sequences);
+  const auto rows = static_cast<uint32_t>(a.slots.draft_length) + 1;
+  const cudaStream_t handle = CudaStreamOf(stream);
+  FindFirsts<<<dim3(RowCluster::kBlocks, sequences, rows), RowCluster::kBlockThreads, 0, handle>>>(
+      a);
+  VerifySequence<<<dim3(RowCluster::kBlocks, sequences), RowCluster::kBlockThreads, 0, handle>>>(a);
 }
 
 }  // namespace firesteel

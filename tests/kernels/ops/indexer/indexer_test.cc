@@ -27,6 +27,7 @@ struct IndexShape {
   int32_t heads = 4;
   int32_t blocks = 20;  // per slot
   DType queries = DType::kF32;
+  int32_t score_rows = 3;  // fewer rows than a call has: the rest takes turns
   constexpr int32_t entries() const { return blocks * kEntriesPerBlock; }
 };
 constexpr int32_t kEntries = IndexShape{}.entries();
@@ -98,10 +99,9 @@ class IndexerFixture {
     a.slots = slots_.tables();
     a.out = {s.index.data(), s.valid.data(), width};
     a.chosen = s.chosen.data();
-    // Fewer rows than the call has: the rest takes turns.
-    std::vector<float> scores = PoisonedFloats(int64_t{3} * width);
+    std::vector<float> scores = PoisonedFloats(int64_t{shape.score_rows} * width);
     a.scores = scores.data();
-    a.score_rows = 3;
+    a.score_rows = shape.score_rows;
     a.max_entries = width;
     a.live = &live;
     a.rows = kPadded;
@@ -235,8 +235,9 @@ TEST_CASE("a row's selection does not depend on its neighbours", "[ops][indexer]
 }
 
 // Index keys of the published width; 80 and 600 entries end within a tile and beyond a block of tiles.
-IndexShape WideShape(int32_t heads, int32_t blocks, DType queries) {
-  return {.width = 128, .heads = heads, .blocks = blocks, .queries = queries};
+IndexShape WideShape(int32_t heads, int32_t blocks, DType queries, int32_t score_rows = kPadded) {
+  return {
+      .width = 128, .heads = heads, .blocks = blocks, .queries = queries, .score_rows = score_rows};
 }
 
 TEST_CASE("the kept entries of the published width are exactly the best ones", "[ops][indexer]") {
@@ -290,7 +291,7 @@ TEST_CASE("no entry that is left out scores better than one that is kept", "[ops
 
 TEST_CASE("an index key with a NaN ranks behind every other", "[ops][indexer]") {
   OpFixture ops(1);
-  IndexerFixture f(KvFormat::kFp8Index, 118, WideShape(8, 20, DType::kF32));
+  IndexerFixture f(KvFormat::kFp8Index, 118, WideShape(32, 20, DType::kF32));
   const int32_t slot = f.rows.slot[1];
   for (const int32_t e : {0, 37, 79}) {
     std::vector<float> key = f.RandomKey();
@@ -308,16 +309,16 @@ TEST_CASE("a row's selection from wide keys does not depend on its neighbours", 
   const auto random_queries = [&](IndexerFixture& f) {
     TestRandom random(119);
     for (int32_t r = 0; r < kRows; ++r) {
-      for (int32_t c = 0; c < 8 * 128; ++c) f.q.Set(r, c, random.Uniform(-1.0F, 1.0F));
+      for (int32_t c = 0; c < 32 * 128; ++c) f.q.Set(r, c, random.Uniform(-1.0F, 1.0F));
     }
   };
-  IndexerFixture f(KvFormat::kFp8Index, 119, WideShape(8, 150, queries));
+  IndexerFixture f(KvFormat::kFp8Index, 119, WideShape(32, 150, queries));
   random_queries(f);
   const Selection all = f.Run(ops, 40);
   for (int32_t r = 0; r < kRows; ++r) {
-    IndexerFixture one(KvFormat::kFp8Index, 119, WideShape(8, 150, queries));
+    IndexerFixture one(KvFormat::kFp8Index, 119, WideShape(32, 150, queries, 1 + r % 3));
     one.q.CopyRow(0, f.q, r);
-    std::copy_n(f.weight.begin() + r * 8, 8, one.weight.begin());
+    std::copy_n(f.weight.begin() + r * 32, 32, one.weight.begin());
     one.rows.slot[0] = f.rows.slot[N(r)];
     one.visible[0] = f.visible[N(r)];
     CHECK(Kept(one.Run(ops, 40, 1), 0, 600) == Kept(all, r, 600));
