@@ -113,7 +113,7 @@ KernelBenchShapes LaptopShapes() {
   s.gemm_rows = {1, 6, 48};
   s.markov_sequences = {1, 8, 32};
   s.mhc_rows = {1, 6, 48};
-  s.sampling_sequences = {1, 8};
+  s.sampling_sequences = {1};
   return s;
 }
 
