@@ -106,23 +106,23 @@ class RowCluster {
   __device__ void Reduce(T (&value)[kCount], Op op) {
     constexpr int kWarps = kBlockThreads / kWarpSize;
     static_assert(kWarps <= kWarpSize && kWarpSize % kWarps == 0, "one warp adds what warps have");
-    // Two sets by turns: a block may be a whole reduction ahead of one that still reads.
+    // Two sets by turns: a block may be a whole reduction ahead of one that still reads, and a warp of the one that adds.
     __shared__ T of_block[2][kCount][kBlocks];
-    __shared__ T of_warp[kCount][kWarps];
+    __shared__ T of_warp[2][kCount][kWarps];
     const int turn = calls_ % 2;
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
     const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       value[i] = ReduceLanes<kWarpSize>(value[i], op);
-      if (lane == 0) of_warp[i][warp] = value[i];
+      if (lane == 0) of_warp[turn][i][warp] = value[i];
     }
     __syncthreads();
     if (warp == 0) {
       if (lane == 0) Expect(turn, static_cast<uint32_t>(kBlocks * sizeof(value)));
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        const T all = ReduceLanes<kWarps>(of_warp[i][lane % kWarps], op);
+        const T all = ReduceLanes<kWarps>(of_warp[turn][i][lane % kWarps], op);
         if (lane < kBlocks) Send(turn, lane, &of_block[turn][i][blockIdx.x], all);
       }
     }

@@ -88,10 +88,9 @@ struct Threshold {
   int32_t of_ties;  // how many entries with exactly this key are kept, from the lowest entry on
 };
 
-// The top_k-th largest key. REQUIRES: there are more keys.
+// The top_k-th largest key. `count` [kRadix] is shared memory. REQUIRES: there are more keys.
 template <typename Keys>
-__device__ Threshold FindThreshold(Keys& keys, int32_t top_k) {
-  __shared__ int32_t count[kRadix];
+__device__ Threshold FindThreshold(Keys& keys, int32_t top_k, int32_t* count) {
   __shared__ Threshold found;
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   uint32_t prefix = 0;
@@ -106,13 +105,11 @@ __device__ Threshold FindThreshold(Keys& keys, int32_t top_k) {
     __syncthreads();
     keys.ForEach([&](int32_t, uint32_t key) {
       const bool counts = key != 0 && ((key ^ prefix) & known) == 0;
-      if (__any_sync(0xffffffffU, counts) == 0) return;
       const uint32_t digit = key >> shift & mask;
       // Scores crowd together, zeros above all: a warp of one digit adds once.
-      int same;
-      __match_all_sync(0xffffffffU, counts ? digit : ~0U, &same);
-      if (same != 0) {
-        if (counts && thread % kWarpSize == 0) atomicAdd(&count[digit], kWarpSize);
+      const uint32_t first = __shfl_sync(0xffffffffU, digit, 0);
+      if (__all_sync(0xffffffffU, counts && digit == first)) {
+        if (thread % kWarpSize == 0) atomicAdd(&count[digit], kWarpSize);
       } else if (counts) {
         atomicAdd(&count[digit], 1);
       }
@@ -142,10 +139,22 @@ struct KeptList {
   const IndexerArgs& a;
   int64_t row;
   int32_t slot;
+  int32_t*
+      near;  // [kRadix] in shared memory: places are looked up for all entries at once, where the list fits
 
   __device__ void Put(int32_t place, int32_t entry) const {
     a.out.index[row * a.out.width + place] = EntryRow(a, slot, entry);
     if (a.chosen != nullptr) a.chosen[row * a.out.width + place] = entry;
+  }
+  __device__ void Keep(int32_t place, int32_t entry) const {
+    if (a.top_k > kRadix) return Put(place, entry);
+    near[place] = entry;
+  }
+  // By the whole block, once all are kept.
+  __device__ void Finish(int32_t kept) const {
+    if (a.top_k > kRadix) return;
+    __syncthreads();
+    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kept; i += kThreads) Put(i, near[i]);
   }
 };
 
@@ -169,7 +178,6 @@ __device__ void ListKept(Keys& keys, const Threshold& threshold, const KeptList&
     warp_ties[warp] = ties;
   }
   __syncthreads();
-  if (above + ties == 0) return;
   above = WarpReduce(lane < warp ? warp_above[lane] : 0, AddOp{});
   ties = WarpReduce(lane < warp ? warp_ties[lane] : 0, AddOp{});
   const unsigned below = (1U << lane) - 1U;
@@ -180,7 +188,7 @@ __device__ void ListKept(Keys& keys, const Threshold& threshold, const KeptList&
     const int32_t own_above = above + __popc(larger & below);
     const int32_t own_ties = ties + __popc(equal & below);
     if (key > threshold.key || (key == threshold.key && own_ties < threshold.of_ties)) {
-      list.Put(own_above + Min(own_ties, threshold.of_ties), entry);
+      list.Keep(own_above + Min(own_ties, threshold.of_ties), entry);
     }
     above += __popc(larger);
     ties += __popc(equal);

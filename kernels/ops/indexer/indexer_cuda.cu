@@ -18,8 +18,8 @@ constexpr int kScoreThreads = kScoreWarps * kWarpSize;
 constexpr int kTileKeys = kWarpSize;
 constexpr int kPad = 4;  // keeps 16-byte reads of a column free of bank conflicts
 
-// Keys of any width and storage. Grid: (blocks that share the entries, rows of this turn). Dynamic shared memory: q [heads, width], then keys
-// [kTileKeys, width + kPad]. A warp takes every eighth head, a lane one entry of the tile.
+// Keys of any width and storage. Grid: (blocks that share the entries, rows of this turn). Dynamic shared memory: q
+// [heads, width], then keys [kTileKeys, width + kPad]. A warp takes every eighth head, a lane one entry of the tile.
 __global__ void __launch_bounds__(kScoreThreads) ScoreKernel(IndexerArgs a, int32_t first_row) {
   extern __shared__ float4 memory[];
   __shared__ float partial[kScoreWarps][kTileKeys];
@@ -73,12 +73,13 @@ __global__ void __launch_bounds__(kScoreThreads) ScoreKernel(IndexerArgs a, int3
 template <int32_t kHeld>
 __global__ void __launch_bounds__(choose_entries::kThreads)
     ChooseEntries(IndexerArgs a, int32_t first_row) {
+  __shared__ int32_t shared[choose_entries::kRadix];  // counters, then the list
   const int64_t row = first_row + static_cast<int64_t>(blockIdx.x);
   constexpr int32_t kThreads = choose_entries::kThreads;
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   const int32_t visible = a.visible[row];
   const int32_t kept = Min(visible, a.top_k);
-  const choose_entries::KeptList list{a, row, a.meta.slot[row]};
+  const choose_entries::KeptList list{a, row, a.meta.slot[row], shared};
   if (row >= *a.live) return;
   if (thread == 0) a.out.valid[row] = kept;
   for (int32_t i = kept + thread; a.chosen != nullptr && i < a.out.width; i += kThreads) {
@@ -89,7 +90,9 @@ __global__ void __launch_bounds__(choose_entries::kThreads)
     return;
   }
   choose_entries::RowKeys<kHeld> keys(a.scores + (row - first_row) * a.max_entries, visible);
-  ListKept(keys, FindThreshold(keys, a.top_k), list);
+  const choose_entries::Threshold threshold = FindThreshold(keys, a.top_k, shared);
+  ListKept(keys, threshold, list);
+  list.Finish(kept);
 }
 
 void ScoreRows(const IndexerArgs& a, int32_t first_row, int32_t rows, cudaStream_t stream) {

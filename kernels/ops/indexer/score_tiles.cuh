@@ -138,7 +138,8 @@ __device__ inline void CopyPiece(uint4* to, const void* from) {
                : "memory");
 }
 
-// One row's queries: [parts, head tiles, kPieces, 32 lanes] pieces of eight columns. bf16 pieces are on their way when it returns.
+// One row's queries: [parts, head tiles, kPieces, 32 lanes] pieces of eight columns. bf16 pieces are on their way when it
+// returns.
 template <DType kStorage>
 __device__ void StageRow(const IndexerArgs& a, int64_t row, uint4* q) {
   constexpr int32_t kRowParts = kParts<kStorage>;

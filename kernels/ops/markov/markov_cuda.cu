@@ -32,7 +32,8 @@ __device__ const uint16_t* PredecessorRow(const DraftMeta& draft, const uint16_t
   return w1 + int64_t{draft.chain[sequence * (block + 1) + step]} * rank;
 }
 
-// Any storage and rank. A warp per output and sequence: lane l adds the quads l, l + 32, ... of a row, then the lanes are added in one tree.
+// Any storage and rank. A warp per output and sequence: lane l adds the quads l, l + 32, ... of a row, then the lanes are
+// added in one tree.
 __global__ void __launch_bounds__(kLogitWarps* kWarpSize) BiasedLogits(MarkovStepArgs a) {
   const int32_t live = Min(*a.live_sequences, a.padded_sequences);
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
@@ -74,8 +75,8 @@ __global__ void __launch_bounds__(kLogitWarps* kWarpSize) BiasedLogits(MarkovSte
   }
 }
 
-// Where a lane's accumulators of a tile of outputs and sequences lie in [sequences, vocab]: entry e is output lane / 4 + e / 2 * 8
-// of sequence 2 * (lane % 4) + e % 2.
+// Where a lane's accumulators of a tile of outputs and sequences lie in [sequences, vocab]: entry e is output
+// lane / 4 + e / 2 * 8 of sequence 2 * (lane % 4) + e % 2.
 struct LogitTile {
   int32_t outputs;    // of the lane's two that exist
   int32_t sequences;  // live ones from the lane's first on

@@ -23,8 +23,8 @@ struct Choice {
   bool accepted;  // it is the draft itself
 };
 
-// Index of the first of the row's best raw logits. A broken checkpoint or an overflow shows up here as a negative index: every token
-// chosen from such a row would be arbitrary.
+// Index of the first of the row's best raw logits. A broken checkpoint or an overflow shows up here as a negative index:
+// every token chosen from such a row would be arbitrary.
 __device__ int32_t FirstIfFinite(RowCluster& cluster, const float* logits, int32_t vocab) {
   FirstSeen first;
   bool broken = false;
