@@ -19,11 +19,25 @@
 
 namespace firesteel {
 
-enum class KernelFamily { kDraftAttention, kSparseDecode, kMoe, kGemm, kIndexer, kMarkov };
+enum class KernelFamily {
+  kDraftAttention,
+  kSparseDecode,
+  kMoe,
+  kGemm,
+  kIndexer,
+  kMarkov,
+  kMhc,
+  kSampling
+};
 
-inline constexpr KernelFamily kKernelFamilies[] = {
-    KernelFamily::kDraftAttention, KernelFamily::kSparseDecode, KernelFamily::kMoe,
-    KernelFamily::kGemm,           KernelFamily::kIndexer,      KernelFamily::kMarkov};
+inline constexpr KernelFamily kKernelFamilies[] = {KernelFamily::kDraftAttention,
+                                                   KernelFamily::kSparseDecode,
+                                                   KernelFamily::kMoe,
+                                                   KernelFamily::kGemm,
+                                                   KernelFamily::kIndexer,
+                                                   KernelFamily::kMarkov,
+                                                   KernelFamily::kMhc,
+                                                   KernelFamily::kSampling};
 
 const char* KernelFamilyName(KernelFamily family);  // "draft-attention", "sparse-decode", ...
 Result<KernelFamily> ParseKernelFamily(const std::string& text);
@@ -39,6 +53,7 @@ struct KernelBenchShapes {
   int32_t extra_keys = 0;   // compressed entries that a decode row sees besides its window
   int32_t verify_rows = 0;  // a row count that this divides means verify rows, else plain decode
   int32_t hidden = 0;
+  int32_t streams = 0;  // hyper-connections
   int32_t experts = 0;
   int32_t experts_per_row = 0;
   int32_t inner = 0;  // columns of one expert, the shared one too, on this rank
@@ -51,7 +66,7 @@ struct KernelBenchShapes {
   int32_t index_dim = 0;
   int32_t index_top_k = 0;
   std::vector<int32_t> index_visible;  // entries that a row chooses from
-  int32_t vocab = 0;                   // of the Markov head
+  int32_t vocab = 0;                   // of the Markov head and the sampler
   int32_t markov_rank = 0;
 
   std::vector<int32_t> draft_requests;
@@ -60,6 +75,8 @@ struct KernelBenchShapes {
   std::vector<int32_t> gemm_rows;
   std::vector<int32_t> indexer_rows;
   std::vector<int32_t> markov_sequences;
+  std::vector<int32_t> mhc_rows;
+  std::vector<int32_t> sampling_sequences;
 };
 
 // One rank of DeepSeek-V4-Flash with its weights cut over four.
@@ -74,7 +91,7 @@ struct KernelBenchOptions {
   CacheDtype cache_dtype = CacheDtype::kFp32;
   DType activations = DType::kF32;
   std::vector<int32_t>
-      rows;  // in place of every family's own: rows, or requests of draft-attention, sequences of markov
+      rows;  // in place of every family's own: rows, or requests of draft-attention, sequences of markov and sampling
   int32_t repeats = 9;  // timed samples of a case
   // Bytes that the input sets of a case touch together, and bytes that a case may allocate.
   int64_t rotate_bytes = int64_t{64} << 20;

@@ -1,5 +1,5 @@
-// Choices over a row of a vocabulary by one block: argmax, softmax and draws, as sampling_math.h defines them. Every result
-// depends on the row and the block size alone. All threads of the block must call them; all get the result.
+// Choices over a row of a vocabulary by a cluster of blocks: argmax, softmax and draws, as sampling_math.h defines them. Every
+// result depends on the row alone. All threads of the cluster must call them; all get the result.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,7 +10,7 @@
 #include "kernels/core/float_codec.h"
 #include "kernels/core/math.h"
 #include "kernels/core/philox.h"
-#include "kernels/cuda/block_reduce.cuh"
+#include "kernels/cuda/row_cluster.cuh"
 
 namespace firesteel {
 
@@ -29,89 +29,90 @@ __device__ inline bool Before(const Ranked& a, const Ranked& b) {
   return a.index < b.index;
 }
 
+struct FirstOp {
+  __device__ Ranked operator()(const Ranked& a, const Ranked& b) const {
+    return Before(b, a) ? b : a;
+  }
+};
+
 // Behind every entry of a row.
 __device__ inline Ranked LastRanked() { return {BitsFloat(0x7fc00000U), INT32_MAX}; }
 
-__device__ inline Ranked WarpFirst(Ranked entry) {
-  for (int step = kWarpSize / 2; step > 0; step /= 2) {
-    const Ranked other{__shfl_xor_sync(0xffffffffU, entry.value, step),
-                       __shfl_xor_sync(0xffffffffU, entry.index, step)};
-    if (Before(other, entry)) entry = other;
-  }
-  return entry;
-}
-
-template <int kThreads>
-__device__ Ranked BlockFirst(Ranked entry) {
-  static_assert(kThreads % kWarpSize == 0 && kThreads <= 1024);
-  constexpr int kWarps = kThreads / kWarpSize;
-  __shared__ Ranked partial[kWarps];
-  entry = WarpFirst(entry);
-  __syncthreads();  // an earlier call's partials have been read
-  if (threadIdx.x % kWarpSize == 0) partial[threadIdx.x / kWarpSize] = entry;
-  __syncthreads();
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  return WarpFirst(lane < kWarps ? partial[lane] : LastRanked());
-}
-
-// ArgMax of sampling_math.h; `value_at(i)` is entry i.
-template <int kThreads, typename ValueAt>
-__device__ Ranked BlockArgMax(ValueAt value_at, int32_t count) {
+// Takes the entries of a row in ascending order and keeps the first.
+struct FirstSeen {
   Ranked best = LastRanked();
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < count; i += kThreads) {
-    const Ranked entry{value_at(i), i};
-    if (Before(entry, best)) best = entry;
+  __device__ void Take(float value, int32_t index) {
+    // Most entries end here; an equal one comes behind.
+    if (value <= best.value) return;
+    best = FirstOp{}(best, Ranked{value, index});
   }
-  return BlockFirst<kThreads>(best);
+};
+
+// ArgMax of sampling_math.h.
+__device__ inline Ranked ClusterArgMax(RowCluster& cluster, const float* x, int32_t count) {
+  FirstSeen first;
+  cluster.ForEntries(x, count, [&](int32_t i, float value) { first.Take(value, i); });
+  return cluster.Reduce(first.best, FirstOp{});
 }
 
-// p = softmax(scale * x), visible to the whole block; x may be p. Returns the largest of p.
-template <int kThreads>
-__device__ float BlockSoftmax(const float* x, float scale, int32_t count, float* p) {
-  const int32_t thread = static_cast<int32_t>(threadIdx.x);
-  Ranked best = LastRanked();
-  for (int32_t i = thread; i < count; i += kThreads) {
-    const Ranked entry{x[i] * scale, i};
-    p[i] = entry.value;
-    if (Before(entry, best)) best = entry;
-  }
-  const float top = BlockFirst<kThreads>(best).value;
+// p = softmax(scale * x), each entry visible to the thread it belongs to; x may be p. Returns the largest of p.
+__device__ inline float ClusterSoftmax(RowCluster& cluster, const float* x, float scale,
+                                       int32_t count, float* p) {
+  FirstSeen first;
+  cluster.ForEntries(x, count, [&](int32_t i, float value) { first.Take(value * scale, i); });
+  const float top = cluster.Reduce(first.best, FirstOp{}).value;
   float sum = 0.0F;
-  for (int32_t i = thread; i < count; i += kThreads) {
-    const float e = expf(p[i] - top);
-    p[i] = e;
-    sum += e;
-  }
-  const float inverse = 1.0F / BlockSum<kThreads>(sum);
-  for (int32_t i = thread; i < count; i += kThreads) p[i] *= inverse;
-  __syncthreads();
+  cluster.ForQuads<1>({x}, count, [&](int32_t begin, float(&quad)[1][4]) {
+#pragma unroll
+    for (int32_t j = 0; j < 4; ++j) {
+      quad[0][j] = expf(quad[0][j] * scale - top);
+      if (begin + j < count) sum += quad[0][j];
+    }
+    StoreF32Quad(p + begin, count - begin, quad[0]);
+  });
+  const float inverse = 1.0F / cluster.Reduce(sum, AddOp{});
+  cluster.ForQuads<1>({p}, count, [&](int32_t begin, float(&quad)[1][4]) {
+#pragma unroll
+    for (int32_t j = 0; j < 4; ++j) quad[0][j] *= inverse;
+    StoreF32Quad(p + begin, count - begin, quad[0]);
+  });
   return inverse;  // the best entry's exponential is exactly 1
 }
 
-// DrawIndex of sampling_math.h, but -1 when no weight is positive; `weight_at(i)` is the weight of entry i.
-template <int kThreads, typename WeightAt>
-__device__ int32_t BlockDraw(WeightAt weight_at, int32_t count, uint64_t seed, int64_t position,
-                             DrawPurpose purpose) {
+// DrawIndex of sampling_math.h, but -1 when no weight is positive. Weights are those of the first row, less those of the
+// second where there is one.
+template <int kRows>
+__device__ int32_t ClusterDraw(RowCluster& cluster, const float* const (&rows)[kRows],
+                               int32_t count, uint64_t seed, int64_t position,
+                               DrawPurpose purpose) {
+  static_assert(kRows == 1 || kRows == 2);
   Ranked best{-1.0F, INT32_MAX};  // keys are not negative
-  const int32_t quads = CeilDiv(count, 4);
-  for (int32_t quad = static_cast<int32_t>(threadIdx.x); quad < quads; quad += kThreads) {
+  cluster.ForQuads(rows, count, [&](int32_t first, const float(&quads)[kRows][4]) {
     float weight[4];
     bool any = false;
+#pragma unroll
     for (int32_t j = 0; j < 4; ++j) {
-      const int32_t i = 4 * quad + j;
-      weight[j] = i < count ? weight_at(i) : 0.0F;
-      any = any || weight[j] > 0.0F;
+      weight[j] = kRows == 1 ? quads[0][j] : quads[0][j] - quads[kRows - 1][j];
+      any = any || (first + j < count && weight[j] > 0.0F);
     }
-    if (!any) continue;
-    const PhiloxBlock block = DrawBlock(seed, position, purpose, static_cast<uint32_t>(quad) + 1);
+    if (!any) return;
+    const PhiloxBlock block =
+        DrawBlock(seed, position, purpose, static_cast<uint32_t>(first / 4) + 1);
+#pragma unroll
     for (int32_t j = 0; j < 4; ++j) {
-      if (!(weight[j] > 0.0F)) continue;
-      const Ranked entry{weight[j] / -logf(UniformFromWord(block.word[j])), 4 * quad + j};
-      if (Before(entry, best)) best = entry;
+      if (first + j >= count || !(weight[j] > 0.0F)) continue;
+      best = FirstOp{}(best, Ranked{weight[j] / -logf(UniformFromWord(block.word[j])), first + j});
     }
-  }
-  best = BlockFirst<kThreads>(best);
+  });
+  best = cluster.Reduce(best, FirstOp{});
   return best.value < 0.0F ? -1 : best.index;
+}
+
+// The same for the weights w. An argmax where none is positive.
+__device__ inline int32_t ClusterDrawFrom(RowCluster& cluster, const float* w, int32_t count,
+                                          uint64_t seed, int64_t position, DrawPurpose purpose) {
+  const int32_t index = ClusterDraw<1>(cluster, {w}, count, seed, position, purpose);
+  return index < 0 ? ClusterArgMax(cluster, w, count).index : index;
 }
 
 }  // namespace firesteel

@@ -146,9 +146,10 @@ void AddStepBenchFlags(CLI::App* app, StepBenchOptions* bench, bool* rank_only) 
 
 void AddKernelBenchFlags(CLI::App* app, EngineOptions* engine, RawFlags* raw,
                          RawKernelBenchFlags* bench) {
-  app->add_option("--family", bench->families,
-                  "draft-attention, sparse-decode, moe, gemm, indexer, markov or all; several: "
-                  "comma-separated")
+  app->add_option(
+         "--family", bench->families,
+         "draft-attention, sparse-decode, moe, gemm, indexer, markov, mhc, sampling or all; "
+         "several: comma-separated")
       ->delimiter(',')
       ->capture_default_str();
   app->add_option("--device", raw->device, "cpu or cuda")->capture_default_str();
@@ -162,9 +163,10 @@ void AddKernelBenchFlags(CLI::App* app, EngineOptions* engine, RawFlags* raw,
                   "v4-flash: one rank of four; laptop: smaller; default: laptop on a CPU, v4-flash "
                   "on a GPU")
       ->check(CLI::IsMember({"v4-flash", "laptop"}));
-  app->add_option("--rows", bench->rows,
-                  "Rows (draft-attention: requests, markov: sequences) in place of every family's "
-                  "own, comma-separated")
+  app->add_option(
+         "--rows", bench->rows,
+         "Rows (draft-attention: requests, markov and sampling: sequences) in place of every "
+         "family's own, comma-separated")
       ->delimiter(',')
       ->check(CLI::Range(1, kMaxKernelBenchRows));
   app->add_option("--repeat", bench->repeats, "Timed samples of a case")

@@ -7,7 +7,7 @@ import unittest
 
 from support import BINARY
 
-FAMILIES = ["draft-attention", "sparse-decode", "moe", "gemm", "indexer", "markov"]
+FAMILIES = ["draft-attention", "sparse-decode", "moe", "gemm", "indexer", "markov", "mhc", "sampling"]
 SIZES = {
     "draft-attention": {"rows", "requests", "heads", "head_dim", "rows_per_list", "keys_per_list", "list_width"},
     "sparse-decode": {"rows", "requests", "heads", "head_dim", "window_keys", "extra_keys"},
@@ -15,6 +15,8 @@ SIZES = {
     "gemm": {"rows", "out", "in", "groups"},
     "indexer": {"rows", "requests", "heads", "head_dim", "visible", "top_k"},
     "markov": {"sequences", "vocab", "rank"},
+    "mhc": {"rows", "hidden", "streams"},
+    "sampling": {"sequences", "rows_per_sequence", "vocab"},
 }
 
 

@@ -19,6 +19,8 @@ Status RunFamily(KernelFamily family, CaseRunner& runner) {
     case KernelFamily::kGemm: return BenchGemm(runner);
     case KernelFamily::kIndexer: return BenchIndexer(runner);
     case KernelFamily::kMarkov: return BenchMarkov(runner);
+    case KernelFamily::kMhc: return BenchMhc(runner);
+    case KernelFamily::kSampling: return BenchSampling(runner);
   }
   return Status::Ok();
 }
@@ -33,6 +35,8 @@ const char* KernelFamilyName(KernelFamily family) {
     case KernelFamily::kGemm: return "gemm";
     case KernelFamily::kIndexer: return "indexer";
     case KernelFamily::kMarkov: return "markov";
+    case KernelFamily::kMhc: return "mhc";
+    case KernelFamily::kSampling: return "sampling";
   }
   return "unknown";
 }
@@ -57,6 +61,7 @@ KernelBenchShapes V4FlashShapes() {
   s.extra_keys = 512;
   s.verify_rows = 6;
   s.hidden = 4096;
+  s.streams = 4;
   s.experts = 256;
   s.experts_per_row = 6;
   s.inner = 2048 / 4;
@@ -77,6 +82,8 @@ KernelBenchShapes V4FlashShapes() {
   s.gemm_rows = {1, 6, 48, 192};
   s.indexer_rows = {1, 6, 48};
   s.markov_sequences = {1, 8, 32, 128};
+  s.mhc_rows = {1, 6, 48, 192, 768};
+  s.sampling_sequences = {1, 8, 32, 128};
   return s;
 }
 
@@ -99,6 +106,8 @@ KernelBenchShapes LaptopShapes() {
   s.moe_rows = {1, 6, 48};
   s.gemm_rows = {1, 6, 48};
   s.markov_sequences = {1, 8, 32};
+  s.mhc_rows = {1, 6, 48};
+  s.sampling_sequences = {1};
   return s;
 }
 

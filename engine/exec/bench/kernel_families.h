@@ -12,5 +12,7 @@ Status BenchMoe(CaseRunner& runner);
 Status BenchGemm(CaseRunner& runner);
 Status BenchIndexer(CaseRunner& runner);
 Status BenchMarkov(CaseRunner& runner);
+Status BenchMhc(CaseRunner& runner);
+Status BenchSampling(CaseRunner& runner);
 
 }  // namespace firesteel

@@ -3,6 +3,7 @@
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/row_access.cuh"
 #include "kernels/ops/hyper_mix/hyper_mix.h"
+#include "kernels/ops/hyper_mix/mix_four.cuh"
 
 namespace firesteel {
 namespace {
@@ -144,21 +145,60 @@ __global__ void __launch_bounds__(kThreads) HeadKernel(HyperHeadArgs a) {
   }
 }
 
+bool IsAligned(const void* pointer, uintptr_t bytes) {
+  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+}
+
+// Whether the kernels for four streams take these rows.
+bool MixesFour(int32_t streams, int32_t hidden, const ConstRows& x, const ConstRows& other) {
+  return streams == mix_four::kStreams && HasQuads(x, hidden) && HasQuads(other, hidden);
+}
+
 }  // namespace
 
 void HyperCollapseCuda(Stream& stream, const HyperCollapseArgs& a) {
   const size_t shared = static_cast<size_t>(a.hidden) * sizeof(float);
-  CollapseKernel<<<static_cast<unsigned>(a.rows), kThreads, shared, CudaStreamOf(stream)>>>(a);
+  const auto rows = static_cast<unsigned>(a.rows);
+  const cudaStream_t handle = CudaStreamOf(stream);
+  if (!MixesFour(a.params.streams, a.hidden, a.x, a.out) || !IsAligned(a.weight, 8)) {
+    CollapseKernel<<<rows, kThreads, shared, handle>>>(a);
+    return;
+  }
+  constexpr int kRowThreads = mix_four::kThreads + kWarpSize;
+  if (a.x.dtype == DType::kF32) {
+    mix_four::CollapseRow<DType::kF32><<<rows, kRowThreads, shared, handle>>>(a);
+  } else {
+    mix_four::CollapseRow<DType::kBf16><<<rows, kRowThreads, shared, handle>>>(a);
+  }
 }
 
 void HyperExpandCuda(Stream& stream, const HyperExpandArgs& a) {
-  const dim3 grid(static_cast<unsigned>(CeilDiv(a.hidden, kThreads)),
-                  static_cast<unsigned>(a.rows));
-  ExpandKernel<<<grid, kThreads, 0, CudaStreamOf(stream)>>>(a);
+  const cudaStream_t handle = CudaStreamOf(stream);
+  const auto rows = static_cast<unsigned>(a.rows);
+  if (!MixesFour(a.streams, a.hidden, a.x, a.f) || !IsAligned(a.post, 16) ||
+      !IsAligned(a.comb, 16)) {
+    const dim3 grid(static_cast<unsigned>(CeilDiv(a.hidden, kThreads)), rows);
+    ExpandKernel<<<grid, kThreads, 0, handle>>>(a);
+    return;
+  }
+  const dim3 grid(static_cast<unsigned>(CeilDiv(a.hidden, 4 * mix_four::kExpandThreads)), rows);
+  if (a.x.dtype == DType::kF32) {
+    mix_four::ExpandRow<DType::kF32><<<grid, mix_four::kExpandThreads, 0, handle>>>(a);
+  } else {
+    mix_four::ExpandRow<DType::kBf16><<<grid, mix_four::kExpandThreads, 0, handle>>>(a);
+  }
 }
 
 void HyperHeadCuda(Stream& stream, const HyperHeadArgs& a) {
-  HeadKernel<<<static_cast<unsigned>(a.rows), kThreads, 0, CudaStreamOf(stream)>>>(a);
+  const auto rows = static_cast<unsigned>(a.rows);
+  const cudaStream_t handle = CudaStreamOf(stream);
+  if (!MixesFour(a.params.streams, a.hidden, a.x, a.out)) {
+    HeadKernel<<<rows, kThreads, 0, handle>>>(a);
+  } else if (a.x.dtype == DType::kF32) {
+    mix_four::CollapseRow<DType::kF32><<<rows, mix_four::kThreads, 0, handle>>>(a);
+  } else {
+    mix_four::CollapseRow<DType::kBf16><<<rows, mix_four::kThreads, 0, handle>>>(a);
+  }
 }
 
 }  // namespace firesteel

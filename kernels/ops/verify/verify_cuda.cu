@@ -1,4 +1,5 @@
 #include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/row_cluster.cuh"
 #include "kernels/cuda/row_sampling.cuh"
 #include "kernels/ops/verify/sampling_math.h"
 #include "kernels/ops/verify/sequence_result.h"
@@ -7,9 +8,6 @@
 
 namespace firesteel {
 namespace {
-
-// Blocks per sequence. All of them score the known tokens of a prompt chunk; the first one judges.
-constexpr int32_t kBlocksPerSequence = 8;
 
 // Row i of the judged ones of a sequence, at an absolute position.
 struct JudgedRow {
@@ -25,49 +23,52 @@ struct Choice {
   bool accepted;  // it is the draft itself
 };
 
-// A broken checkpoint or an overflow shows up here; every token chosen from such a row would be arbitrary.
-__device__ bool AllFinite(const float* x, int32_t count) {
-  int bad = 0;
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < count; i += kVerifyThreads) {
-    if ((FloatBits(x[i]) & 0x7f800000U) == 0x7f800000U) bad = 1;
-  }
-  return __syncthreads_or(bad) == 0;
+// Index of the first of the row's best raw logits. A broken checkpoint or an overflow shows up here as a negative index:
+// every token chosen from such a row would be arbitrary.
+__device__ int32_t FirstIfFinite(RowCluster& cluster, const float* logits, int32_t vocab) {
+  FirstSeen first;
+  bool broken = false;
+  cluster.ForEntries(logits, vocab, [&](int32_t t, float logit) {
+    broken = broken || (FloatBits(logit) & 0x7f800000U) == 0x7f800000U;
+    first.Take(logit, t);
+  });
+  if (broken) first.best = {BitsFloat(0x7f800000U), -1};  // before every entry
+  return cluster.Reduce(first.best, FirstOp{}).index;
 }
 
-__device__ Choice SampleRow(const VerifyArgs& a, const JudgedRow& row, const float* ruled,
-                            float* p) {
+__device__ Choice SampleRow(RowCluster& cluster, const VerifyArgs& a, const JudgedRow& row,
+                            const float* ruled, float* p) {
   const int32_t vocab = a.slots.vocab;
   const SlotSampling& sampling = a.slots.sampling[row.slot];
   const int64_t position = int64_t{row.position} + 1;  // of the token that is chosen
-  TargetDistribution(sampling, ruled, vocab, p);
+  TargetDistribution(cluster, sampling, ruled, vocab, p);
   int32_t token = -1;
   if (row.draft >= 0) {
     const float* q =
         a.slots.draft_probs + (int64_t{row.slot} * a.slots.draft_length + row.draft_index) * vocab;
     const float u = DrawUniform(sampling.seed, position, DrawPurpose::kAccept);
     if (u * q[row.draft] < p[row.draft]) return {row.draft, true};
-    token = BlockDraw<kVerifyThreads>([&](int32_t t) { return p[t] - q[t]; }, vocab, sampling.seed,
-                                      position, DrawPurpose::kTarget);
+    token = ClusterDraw<2>(cluster, {p, q}, vocab, sampling.seed, position, DrawPurpose::kTarget);
   }
   // p == q up to rounding leaves no residual: a rejection then has probability 0 in exact arithmetic, so p is right.
-  const auto weight = [&](int32_t t) { return p[t]; };
   if (token < 0) {
-    token = BlockDraw<kVerifyThreads>(weight, vocab, sampling.seed, position, DrawPurpose::kTarget);
+    token = ClusterDrawFrom(cluster, p, vocab, sampling.seed, position, DrawPurpose::kTarget);
   }
-  if (token < 0) token = BlockArgMax<kVerifyThreads>(weight, vocab).index;
   return {token, false};
 }
 
-__device__ Choice JudgeRow(const VerifyArgs& a, const JudgedRow& row, float* p) {
+// `best` is the first of the best raw logits.
+__device__ Choice JudgeRow(RowCluster& cluster, const VerifyArgs& a, const JudgedRow& row,
+                           int32_t best, float* p) {
   const SlotSampling& sampling = a.slots.sampling[row.slot];
   const float* ruled = row.logits;
   if (sampling.has_rules()) {
-    ApplyRules(a.slots, row.slot, row.position, row.logits, p);
+    ApplyRules(cluster, a.slots, row.slot, row.position, row.logits, p);
     ruled = p;
   }
-  if (sampling.temperature != 0.0F) return SampleRow(a, row, ruled, p);
-  const auto logit = [&](int32_t t) { return ruled[t]; };
-  const int32_t token = BlockArgMax<kVerifyThreads>(logit, a.slots.vocab).index;
+  if (sampling.temperature != 0.0F) return SampleRow(cluster, a, row, ruled, p);
+  const int32_t token =
+      sampling.has_rules() ? ClusterArgMax(cluster, ruled, a.slots.vocab).index : best;
   return {token, token == row.draft};
 }
 
@@ -97,23 +98,24 @@ __device__ const float* LogitsOf(const VerifyArgs& a, int64_t logit_row) {
   return a.logits + logit_row * a.slots.vocab;
 }
 
-// Row `first` and every kBlocksPerSequence-th one behind it.
-__device__ void ScoreKnownRows(const VerifyArgs& a, int32_t index, const SequenceRows& rows,
-                               int32_t first) {
+__device__ void ScoreKnownRows(RowCluster& cluster, const VerifyArgs& a, int32_t index,
+                               const SequenceRows& rows) {
   const int32_t first_row =
       a.sequences.first_row[index] + a.sequences.num_rows[index] - rows.logit_rows;
   const int32_t num_top = a.slots.sampling[rows.slot].prompt_logprobs;
-  for (int32_t i = first; i < rows.logit_rows - rows.judged; i += kBlocksPerSequence) {
+  for (int32_t i = 0; i < rows.logit_rows - rows.judged; ++i) {
     const int32_t known =
         i + 1 < rows.logit_rows ? a.row_token[first_row + i + 1] : a.sequences.next_token[index];
     const int64_t logit_row = int64_t{rows.first_logit_row} + i;
-    RecordLogprobs(LogitsOf(a, logit_row), a.slots.vocab, known, num_top, &a.logprobs[logit_row]);
+    RecordLogprobs(cluster, LogitsOf(a, logit_row), a.slots.vocab, known, num_top,
+                   &a.logprobs[logit_row]);
   }
 }
 
-// The record is the business of thread 0; every thread knows what was emitted.
-__device__ void JudgeRows(const VerifyArgs& a, int32_t index, const SequenceRows& rows, float* p) {
-  const bool writes = threadIdx.x == 0;
+// The record is the business of the first thread; every thread knows what was emitted.
+__device__ void JudgeRows(RowCluster& cluster, const VerifyArgs& a, int32_t index,
+                          const SequenceRows& rows, const int32_t* best, float* p) {
+  const bool writes = cluster.IsFirst();
   SequenceResult& result = a.results[index];
   if (writes) {
     result = SequenceResult{};
@@ -134,16 +136,16 @@ __device__ void JudgeRows(const VerifyArgs& a, int32_t index, const SequenceRows
     const int64_t logit_row = first_judged + i;
     const JudgedRow row{rows.slot, rows.end - rows.judged + i, LogitsOf(a, logit_row), i,
                         i < rows.drafts ? draft[i] : -1};
-    if (!AllFinite(row.logits, a.slots.vocab)) {
+    if (best[i] < 0) {
       if (!writes) return;
       result = SequenceResult{};
       result.slot = rows.slot;
       result.not_finite = 1;
       return;
     }
-    const Choice choice = JudgeRow(a, row, p);
+    const Choice choice = JudgeRow(cluster, a, row, best[i], p);
     if (sampling.logprobs >= 0) {
-      RecordLogprobs(row.logits, a.slots.vocab, choice.token, sampling.logprobs,
+      RecordLogprobs(cluster, row.logits, a.slots.vocab, choice.token, sampling.logprobs,
                      &a.logprobs[logit_row]);
     }
     if (writes) {
@@ -156,7 +158,7 @@ __device__ void JudgeRows(const VerifyArgs& a, int32_t index, const SequenceRows
     last = choice.token;
     ++emitted;
     // The next row's penalties see this token, and its distribution overwrites the one just drawn from.
-    __syncthreads();
+    if (accepted && (sampling.has_rules() || sampling.temperature != 0.0F)) cluster.Sync();
     if (writes && accepted) ++result.accepted;
   }
   if (!writes) return;
@@ -165,26 +167,49 @@ __device__ void JudgeRows(const VerifyArgs& a, int32_t index, const SequenceRows
   a.slots.last_token[rows.slot] = last;
 }
 
-__global__ void __launch_bounds__(kVerifyThreads) VerifySequence(VerifyArgs a) {
-  const int32_t index = static_cast<int32_t>(blockIdx.x);
-  const int32_t part = static_cast<int32_t>(blockIdx.y);
+// Finds the best raw logit of all judged rows at once, before it is known which of them count. It passes them on in the tokens
+// of the results. Grid: (blocks of a cluster, sequences, rows).
+__global__ void __cluster_dims__(RowCluster::kBlocks, 1, 1)
+    __launch_bounds__(RowCluster::kBlockThreads, 2) FindFirsts(VerifyArgs a) {
+  const int32_t index = static_cast<int32_t>(blockIdx.y);
+  if (index >= Min(*a.live_sequences, a.padded_sequences)) return;
+  const SequenceRows rows = RowsOf(a, index);
+  const int32_t i = static_cast<int32_t>(blockIdx.z);
+  if (i >= rows.judged) return;
+  RowCluster cluster;
+  const int64_t logit_row = int64_t{rows.first_logit_row} + rows.logit_rows - rows.judged + i;
+  const int32_t best = FirstIfFinite(cluster, LogitsOf(a, logit_row), a.slots.vocab);
+  if (cluster.IsFirst()) a.results[index].tokens[i] = best;
+}
+
+// A cluster per sequence. Grid: (blocks of a cluster, sequences).
+__global__ void __cluster_dims__(RowCluster::kBlocks, 1, 1)
+    __launch_bounds__(RowCluster::kBlockThreads) VerifySequence(VerifyArgs a) {
+  __shared__ int32_t best[kMaxDraftLength + 1];
+  const int32_t index = static_cast<int32_t>(blockIdx.y);
   if (index >= Min(*a.live_sequences, a.padded_sequences)) {
-    if (part != 0 || threadIdx.x != 0) return;
+    if (blockIdx.x != 0 || threadIdx.x != 0) return;
     a.results[index] = SequenceResult{};
     a.results[index].slot = -1;
     return;
   }
+  if (threadIdx.x <= kMaxDraftLength) best[threadIdx.x] = a.results[index].tokens[threadIdx.x];
+  RowCluster cluster;  // every block has read the record before one writes it
   const SequenceRows rows = RowsOf(a, index);
-  ScoreKnownRows(a, index, rows, part);
-  if (part == 0) JudgeRows(a, index, rows, a.scratch + int64_t{index} * a.slots.vocab);
+  ScoreKnownRows(cluster, a, index, rows);
+  JudgeRows(cluster, a, index, rows, best, a.scratch + int64_t{index} * a.slots.vocab);
 }
 
 }  // namespace
 
 void VerifyCuda(Stream& stream, const VerifyArgs& a) {
   if (a.padded_sequences == 0) return;
-  const dim3 grid(static_cast<uint32_t>(a.padded_sequences), kBlocksPerSequence);
-  VerifySequence<<<grid, kVerifyThreads, 0, CudaStreamOf(stream)>>>(a);
+  const auto sequences = static_cast<uint32_t>(a.padded_sequences);
+  const auto rows = static_cast<uint32_t>(a.slots.draft_length) + 1;
+  const cudaStream_t handle = CudaStreamOf(stream);
+  FindFirsts<<<dim3(RowCluster::kBlocks, sequences, rows), RowCluster::kBlockThreads, 0, handle>>>(
+      a);
+  VerifySequence<<<dim3(RowCluster::kBlocks, sequences), RowCluster::kBlockThreads, 0, handle>>>(a);
 }
 
 }  // namespace firesteel

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include "kernels/ops/slot_sampling.h"
+#include "kernels/ops/verify/sequence_result.h"
 #include "tests/support/catch.h"
 
 namespace firesteel {
@@ -40,6 +42,9 @@ KernelBenchShapes TinyShapes() {
   s.gemm_rows = {1};
   s.indexer_rows = {1};
   s.markov_sequences = {1};
+  s.streams = 2;
+  s.mhc_rows = {3};
+  s.sampling_sequences = {2};
   return s;
 }
 
@@ -89,7 +94,7 @@ TEST_CASE("every family is timed and counts the bytes and FLOP that a hand count
     CHECK(row.sets >= 2);
     CHECK(row.launches % row.sets == 0);
   }
-  CHECK(found.size() == 16);
+  CHECK(found.size() == 20);
 
   struct Expected {
     const char* key;
@@ -118,6 +123,15 @@ TEST_CASE("every family is timed and counts the bytes and FLOP that a hand count
       {"indexer indexer", 16 * 68 + 4 + 512 + 16 + 8 + 16 + 4, 16 * 4 * 130, 1},
       // W2, 100 logits, a row of W1; slot, temperature and predecessor, the token twice
       {"markov markov_step", 1600 + 400 + 16 + 12 + 8, 2 * 100 * 8, 1},
+      // two streams and the collapsed row of 64 in bf16; 8 mixing outputs in, 2 + 4 weights out; norm weight, base, 3 scales
+      {"mhc collapse", 3 * (384 + 32 + 24) + 128 + 44, 4 * 3 * 2 * 64, 1},
+      // two streams in and out, the sublayer's row, 2 + 4 weights
+      {"mhc expand", 3 * (640 + 24), 2 * 3 * 2 * 3 * 64, 1},
+      // 6 rows of logits; 2 drafts a sequence, and their probabilities; how it samples, ten numbers, the result
+      {"sampling verify_greedy",
+       6 * 400 + 2 * (8 + 40 + sizeof(SlotSampling) + sizeof(SequenceResult)), 600, 1},
+      {"sampling verify_nucleus",
+       6 * 400 + 2 * (16 + 40 + sizeof(SlotSampling) + sizeof(SequenceResult)), 3000, 1},
   };
   for (const Expected& e : expected) {
     INFO(e.key);

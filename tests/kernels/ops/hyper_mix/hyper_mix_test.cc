@@ -17,16 +17,19 @@ constexpr double kEps = 1e-6;
 size_t N(int64_t i) { return static_cast<size_t>(i); }
 double Sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
+// Rows of whole quads that start at quads, where the columns are such; else every row starts anywhere.
+int32_t GapBehind(int32_t hidden) { return hidden % 4 == 0 ? 8 : 5; }
+
 struct Mix {
   Mix(TestRandom& random, int32_t streams_in, int32_t hidden_in, DType dtype)
       : streams(streams_in),
         hidden(hidden_in),
-        x(kRows, streams_in * hidden_in, dtype),
+        x(kRows, streams_in * hidden_in, dtype, GapBehind(hidden_in)),
         mix(PoisonedFloats(kRows * (2 + streams_in) * streams_in)),
         base(RandomFloats(random, (2 + streams_in) * streams_in, -1.0F, 1.0F)),
         scale({0.7F, 1.3F, 2.1F}),
         weight(RandomBf16(random, hidden_in, 0.5F, 2.0F)),
-        out(kRows, hidden_in, dtype),
+        out(kRows, hidden_in, dtype, GapBehind(hidden_in)),
         post(PoisonedFloats(kRows * streams_in)),
         comb(PoisonedFloats(kRows * streams_in * streams_in)) {
     x.Randomize(random, kLive);
@@ -102,8 +105,8 @@ TEST_CASE("collapse equals its definition in double precision", "[ops][hyper_mix
   OpFixture ops(3);
   TestRandom random(70);
   const DType dtype = GENERATE(DType::kF32, DType::kBf16);
-  const int32_t streams = GENERATE(1, 2, 4);
-  const int32_t hidden = GENERATE(3, 16, 65);
+  const int32_t streams = GENERATE(1, 2, 3, 4);
+  const int32_t hidden = GENERATE(3, 16, 65, 4104);
   Mix m(random, streams, hidden, dtype);
   m.Collapse(ops);
   int wrong = 0;
@@ -178,9 +181,9 @@ TEST_CASE("expand equals its definition in double precision", "[ops][hyper_mix]"
   TestRandom random(72);
   const DType dtype = GENERATE(DType::kF32, DType::kBf16);
   const int32_t streams = GENERATE(1, 4);
-  const int32_t hidden = GENERATE(1, 19, 48);
-  RowMatrix x(kRows, streams * hidden, dtype);
-  RowMatrix f(kRows, hidden, dtype);
+  const int32_t hidden = GENERATE(1, 19, 48, 520);
+  RowMatrix x(kRows, streams * hidden, dtype, GapBehind(hidden));
+  RowMatrix f(kRows, hidden, dtype, GapBehind(hidden));
   x.Randomize(random, kLive);
   f.Randomize(random, kLive);
   const RowMatrix before = x;
@@ -214,7 +217,8 @@ TEST_CASE("the head collapse weighs the streams and does not norm", "[ops][hyper
   OpFixture ops(3);
   TestRandom random(73);
   const DType dtype = GENERATE(DType::kF32, DType::kBf16);
-  Mix m(random, 4, 21, dtype);
+  const int32_t hidden = GENERATE(21, 4104);
+  Mix m(random, 4, hidden, dtype);
   std::vector<float> head = PoisonedFloats(kRows * 4);
   for (int32_t i = 0; i < kLive * 4; ++i) head[N(i)] = random.Uniform(-2.0F, 2.0F);
   const int32_t live = kLive;
@@ -225,13 +229,15 @@ TEST_CASE("the head collapse weighs the streams and does not norm", "[ops][hyper
                                   m.out.rows(),
                                   &live,
                                   kRows,
-                                  21});
+                                  hidden});
   int wrong = 0;
   for (int32_t r = 0; r < kLive; ++r) {
     double squares = 0.0;
-    for (int32_t i = 0; i < 4 * 21; ++i) squares += m.X(r, i / 21, i % 21) * m.X(r, i / 21, i % 21);
-    const double rho = 1.0 / std::sqrt(squares / 84 + 1e-6);
-    for (int32_t c = 0; c < 21; ++c) {
+    for (int32_t i = 0; i < 4 * hidden; ++i) {
+      squares += m.X(r, i / hidden, i % hidden) * m.X(r, i / hidden, i % hidden);
+    }
+    const double rho = 1.0 / std::sqrt(squares / (4 * hidden) + 1e-6);
+    for (int32_t c = 0; c < hidden; ++c) {
       double wanted = 0.0;
       for (int32_t s = 0; s < 4; ++s) {
         const double logit =
@@ -249,10 +255,11 @@ TEST_CASE("the head collapse weighs the streams and does not norm", "[ops][hyper
 TEST_CASE("a row's mix has the same bits alone and among others", "[ops][hyper_mix]") {
   OpFixture ops(3);
   TestRandom random(74);
-  Mix all(random, 4, 33, DType::kF32);
+  const int32_t hidden = GENERATE(33, 4104);
+  Mix all(random, 4, hidden, DType::kF32);
   all.Collapse(ops);
   for (const int32_t row : {0, 4, 9}) {
-    Mix one(random, 4, 33, DType::kF32);
+    Mix one(random, 4, hidden, DType::kF32);
     one.base = all.base;
     one.weight = all.weight;
     one.x.CopyRow(0, all.x, row);

@@ -165,6 +165,110 @@ TEST_CASE("a block proposes the same alone and among others", "[ops][markov]") {
   }
 }
 
+// One step of many draft blocks over tables of the rank that tensor cores take; the vocabulary fills no last tile.
+class WideStep {
+ public:
+  static constexpr int32_t kWideVocab = 1037;
+  static constexpr int32_t kWideRank = 256;
+
+  explicit WideStep(int32_t sequences)
+      : random(150),
+        slots({.slots = sequences, .draft_length = 1, .vocab = kWideVocab}),
+        w1(RandomBf16(random, kWideVocab * kWideRank, -1.0F, 1.0F)),
+        w2(MakeWeight(random, DType::kBf16, kWideVocab, kWideRank)),
+        base(RandomFloats(random, sequences * kWideVocab, -3.0F, 3.0F)),
+        logits(PoisonedFloats((sequences + 1) * kWideVocab)),
+        position(N(sequences), 7),
+        sequences_(sequences) {
+    for (int32_t i = 0; i < sequences; ++i) {
+      slot.push_back((i * 7 + 3) % sequences);  // 7 divides no count that the tests use
+      chain.push_back(i * 29 % kWideVocab);
+      chain.push_back(-1);
+      slots.sampling[N(i)].temperature = i % 2 == 0 ? 0.0F : 0.8F;
+      slots.sampling[N(i)].seed = 90 + static_cast<uint64_t>(i);
+    }
+  }
+  void Run(OpFixture& ops) {
+    DraftMeta d{};
+    d.slot = slot.data();
+    d.chain = chain.data();
+    d.position = position.data();
+    const int32_t live = sequences_;
+    ops.device().kernels().markov_step(
+        ops.stream(), MarkovStepArgs{base.data(), w1.data(), w2.weight, logits.data(),
+                                     slots.tables(), d, &live, sequences_ + 1, 1, 0});
+  }
+  double Logit(int32_t i, int32_t t) const {
+    double sum = static_cast<double>(base[N(i * kWideVocab + t)]);
+    for (int32_t c = 0; c < kWideRank; ++c) {
+      sum += w2.At(t, c) * ReferenceBf16(w1[N(chain[N(2 * i)] * kWideRank + c)]);
+    }
+    return sum;
+  }
+  // Makes block 0 what block `i` of `other` is, in the same slot.
+  void TakeBlock(const WideStep& other, int32_t i) {
+    std::copy_n(other.base.begin() + i * kWideVocab, kWideVocab, base.begin());
+    chain[0] = other.chain[N(2 * i)];
+    slots.sampling[0] = other.slots.sampling[N(other.slot[N(i)])];
+  }
+
+  TestRandom random;
+  SlotState slots;
+  std::vector<uint16_t> w1;
+  TestWeight w2;
+  std::vector<float> base, logits;
+  std::vector<int32_t> slot, chain, position;
+
+ private:
+  int32_t sequences_;
+};
+
+TEST_CASE("many blocks share one pass over a table of the published rank", "[ops][markov]") {
+  OpFixture ops(2);
+  const int32_t sequences = GENERATE(1, 3, 19, 130);
+  WideStep m(sequences);
+  m.Run(ops);
+  int wrong = 0;
+  for (int32_t i = 0; i < sequences; ++i) {
+    const float* found = m.logits.data() + N(i * WideStep::kWideVocab);
+    // Every logit of the first blocks, some of each of the others.
+    for (int32_t t = i < 3 ? 0 : i % 41; t < WideStep::kWideVocab; t += i < 3 ? 1 : 41) {
+      if (!(std::fabs(static_cast<double>(found[t]) - m.Logit(i, t)) < 5e-5)) ++wrong;
+    }
+    const int32_t slot = m.slot[N(i)];
+    const int32_t token = m.chain[N(2 * i + 1)];
+    if (m.slots.sampling[N(slot)].temperature == 0.0F) {
+      CHECK(token == ArgMax(found, WideStep::kWideVocab));
+    } else {
+      CHECK(token == DrawIndex(m.slots.Probs(slot, 0), WideStep::kWideVocab,
+                               m.slots.sampling[N(slot)].seed, 8, DrawPurpose::kDraft));
+    }
+    CHECK(m.slots.draft_tokens[N(slot)] == token);
+  }
+  CHECK(wrong == 0);
+  for (size_t i = N(sequences * WideStep::kWideVocab); i < m.logits.size(); ++i) {
+    REQUIRE(IsPoison(m.logits[i]));
+  }
+}
+
+TEST_CASE("a block of the published rank has the same bits alone and among others",
+          "[ops][markov]") {
+  OpFixture ops(2);
+  WideStep all(19);
+  all.Run(ops);
+  for (const int32_t i : {0, 5, 8, 18}) {
+    WideStep one(1);
+    one.TakeBlock(all, i);
+    one.Run(ops);
+    CHECK(one.chain[1] == all.chain[N(2 * i + 1)]);
+    int different = 0;
+    for (int32_t t = 0; t < WideStep::kWideVocab; ++t) {
+      different += one.logits[N(t)] == all.logits[N(i * WideStep::kWideVocab + t)] ? 0 : 1;
+    }
+    CHECK(different == 0);
+  }
+}
+
 TEST_CASE("no draft sequence means nothing is written", "[ops][markov]") {
   OpFixture ops(1);
   Markov m;

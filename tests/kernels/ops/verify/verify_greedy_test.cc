@@ -86,6 +86,48 @@ TEST_CASE("a row that is not finite emits nothing and says so, beside a sound on
   }
 }
 
+// Longer than several passes of a GPU's threads, and not a multiple of anything.
+constexpr int32_t kLongVocab = 40003;
+
+TEST_CASE("the best token of a long row is found wherever it is", "[ops][verify]") {
+  OpFixture ops(2);
+  const std::vector<int32_t> best = {0, 3, 4, 2047, 16383, 16384, 39999, 40000, 40002};
+  const auto count = static_cast<int32_t>(best.size());
+  VerifyFixture f(count, 1, kLongVocab);
+  for (int32_t i = 0; i < count; ++i) {
+    const auto at = static_cast<size_t>(i);
+    std::vector<float> row = Favor(kLongVocab, best[at]);
+    row[40002] = 2.0F;  // a tie, but for the last
+    f.slots.sampling[at].logprobs = 2;
+    f.AddDecode(i, 5, {row}, 0);
+  }
+  f.Run(ops);
+  for (int32_t i = 0; i < count; ++i) {
+    const auto at = static_cast<size_t>(i);
+    CHECK(f.Tokens(i) == std::vector<int32_t>{best[at]});
+    CHECK(f.logprobs[at].top_token[0] == best[at]);
+    CHECK(f.logprobs[at].top_token[1] == (best[at] == 40002 ? 0 : 40002));
+  }
+}
+
+TEST_CASE("one value that is not finite anywhere in a long row is noticed", "[ops][verify]") {
+  OpFixture ops(2);
+  const std::vector<int32_t> places = {0, 5, 16384, 40000, 40002};
+  const auto count = static_cast<int32_t>(places.size());
+  VerifyFixture f(count, 1, kLongVocab);
+  for (int32_t i = 0; i < count; ++i) {
+    std::vector<float> row = Favor(kLongVocab, 77);
+    row[static_cast<size_t>(places[static_cast<size_t>(i)])] =
+        std::numeric_limits<float>::quiet_NaN();
+    f.AddDecode(i, 5, {row}, 0);
+  }
+  f.Run(ops);
+  for (int32_t i = 0; i < count; ++i) {
+    CHECK(f.results[static_cast<size_t>(i)].not_finite == 1);
+    CHECK(f.results[static_cast<size_t>(i)].num_tokens == 0);
+  }
+}
+
 TEST_CASE("a chunk that is not the last advances the slot and emits nothing", "[ops][verify]") {
   OpFixture ops(1);
   VerifyFixture f(1, 2, kVocab);

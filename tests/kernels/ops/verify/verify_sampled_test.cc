@@ -3,6 +3,7 @@
 #include <numeric>
 #include <vector>
 
+#include "kernels/ops/verify/sampling_math.h"
 #include "kernels/ops/verify/verify.h"
 #include "tests/kernels/support/sampled_blocks.h"
 #include "tests/kernels/support/test_random.h"
@@ -169,6 +170,51 @@ TEST_CASE("greedy and sampled sequences share a step", "[ops][verify]") {
   f.Run(ops);
   CHECK(f.Tokens(0) == std::vector<int32_t>{2, 1});
   CHECK(f.results[1].num_tokens == f.results[1].accepted + 1);
+}
+
+TEST_CASE("cuts of a long row keep the same tokens wherever they are", "[ops][verify]") {
+  OpFixture ops(2);
+  constexpr int32_t kLongVocab = 40003;
+  constexpr int32_t kSeeds = 12;
+  // About .50, .31 and .18 of the mass; two of equal weight, of which the lower token comes first.
+  std::vector<float> apart(kLongVocab, -5.0F);
+  apart[39990] = 10.0F;
+  apart[17] = 9.5F;
+  apart[20001] = 9.0F;
+  std::vector<float> tied = apart;
+  tied[20001] = 9.5F;
+  struct Case {
+    const std::vector<float>* logits;
+    SlotSampling sampling;
+    std::vector<int32_t> kept;
+  };
+  std::vector<Case> cases = {{&apart, {}, {17, 20001, 39990}},
+                             {&apart, {}, {17, 39990}},
+                             {&apart, {}, {17, 39990}},
+                             {&tied, {}, {17, 39990}},
+                             {&tied, {}, {17, 39990}}};
+  cases[0].sampling.top_k = 3;
+  cases[1].sampling.top_p = 0.7F;
+  cases[2].sampling.min_p = 0.5F;
+  cases[3].sampling.top_k = 2;
+  cases[4].sampling.top_p = 0.6F;
+  for (const Case& c : cases) {
+    VerifyFixture f(kSeeds, 1, kLongVocab);
+    for (int32_t s = 0; s < kSeeds; ++s) {
+      f.slots.sampling[N(s)] = c.sampling;
+      f.slots.sampling[N(s)].temperature = 1.0F;
+      f.slots.sampling[N(s)].seed = static_cast<uint64_t>(s + 1);
+      f.AddDecode(s, 5, {*c.logits}, 0);
+    }
+    f.Run(ops);
+    std::vector<float> weight(kLongVocab, 0.0F);
+    for (const int32_t t : c.kept) weight[N(t)] = std::exp((*c.logits)[N(t)] - 10.0F);
+    for (int32_t s = 0; s < kSeeds; ++s) {
+      const int32_t wanted = DrawIndex(weight.data(), kLongVocab, static_cast<uint64_t>(s + 1), 6,
+                                       DrawPurpose::kTarget);
+      CHECK(f.Tokens(s) == std::vector<int32_t>{wanted});
+    }
+  }
 }
 
 }  // namespace
