@@ -1,4 +1,4 @@
-// Small Hopper instructions that the attention kernels share: asynchronous copies, transposed stores, dependent launch.
+// Small Hopper instructions that the attention kernels share: asynchronous copies, transposed stores.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -8,14 +8,6 @@
 namespace firesteel::sm90 {
 
 constexpr float kLog2e = 1.4426950408889634F;
-
-// Programmatic dependent launch: nothing before WaitForPreviousKernel may read what an earlier kernel wrote.
-__device__ __forceinline__ void WaitForPreviousKernel() {
-  asm volatile("griddepcontrol.wait;\n" ::: "memory");
-}
-__device__ __forceinline__ void AllowNextKernel() {
-  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
-}
 
 __device__ __forceinline__ void CopyAsync16(uint32_t shared, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(shared), "l"(global) : "memory");
@@ -34,9 +26,10 @@ __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&v);
 }
 
+// Past the L1 cache: nothing is read twice, and a kernel that started early must not find an old line there.
 __device__ __forceinline__ uint4 LoadStreaming(const void* global) {
   uint4 v;
-  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+  asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(global));
   return v;

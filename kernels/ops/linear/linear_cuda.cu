@@ -1,4 +1,6 @@
 #include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/early_launch.cuh"
+#include "kernels/ops/linear/linear_split.cuh"
 #include "kernels/ops/linear/linear_tile.cuh"
 
 namespace firesteel {
@@ -7,7 +9,7 @@ namespace {
 // Grid: (16-output tiles of all groups, row tiles).
 template <DType kStorage, DType kRowType, int kRowTiles>
 __global__ void __launch_bounds__(kLinearThreads) LinearKernel(LinearArgs a) {
-  __shared__ LinearShared<kRowTiles> shared;
+  extern __shared__ float sums[];
   constexpr int32_t kRows = kRowTiles * kTileRows;
   const int64_t first_row = int64_t{blockIdx.y} * kRows;
   const int64_t live = Min(*a.live, a.rows);
@@ -21,7 +23,7 @@ __global__ void __launch_bounds__(kLinearThreads) LinearKernel(LinearArgs a) {
   const TileRowsOfX rows{a.x, int64_t{group} * a.weight.in, nullptr, first_row,
                          static_cast<int32_t>(Min<int64_t>(kRows, live - first_row))};
   LinearTile<kStorage, kRowType, kRowTiles>(a.weight, first_output, group_first + group_out, rows,
-                                            a.y, first_row, shared);
+                                            a.y, first_row, sums);
 }
 
 // Grid: (outputs / warps, row tiles).
@@ -36,6 +38,46 @@ __global__ void __launch_bounds__(kLinearThreads) LinearAnyShapeKernel(LinearArg
   LinearWarp(a.weight, output, rows, a.y, first_row);
 }
 
+// Few blocks, of which one on each multiprocessor is best: none shares one while others have none, as blocks of a kernel that
+// starts early would. Large clusters need that room.
+int32_t LeastSplitShared(int32_t blocks, int32_t cluster) {
+  constexpr int32_t kMultiprocessors = 132;
+  constexpr int32_t kOverHalf = 116 << 10;
+  return blocks <= kMultiprocessors && cluster <= 2 ? kOverHalf : 0;
+}
+
+template <DType kStorage, int kGroups, bool kOnePart>
+void LaunchSplit(Stream& stream, const LinearArgs& a, const SplitPlan& plan) {
+  const int32_t block_rows = SplitBlockRows(a.rows);
+  const int32_t parts = KSplit::For(a.weight.in).parts;
+  const int32_t cluster = parts / plan.parts;
+  const int32_t blocks = plan.blocks(a.weight);
+  const int32_t shared = Max(SplitLayout::For(block_rows, kGroups, parts, cluster).bytes,
+                             LeastSplitShared(blocks, cluster));
+  LaunchEarly(LinearSplitKernel<kStorage, kGroups, kOnePart>,
+              {dim3(static_cast<unsigned>(blocks)), kGroups * kRunsOfPart * 32,
+               static_cast<size_t>(shared), static_cast<unsigned>(cluster)},
+              CudaStreamOf(stream), a, block_rows, plan.parts);
+}
+
+template <DType kStorage>
+void LaunchSplit(Stream& stream, const LinearArgs& a) {
+  const SplitPlan plan = SplitPlan::For(a);
+  if (plan.groups == kSplitFewGroups) {
+    LaunchSplit<kStorage, kSplitFewGroups, true>(stream, a, plan);
+  } else if (plan.parts == 1) {
+    LaunchSplit<kStorage, kSplitManyGroups, true>(stream, a, plan);
+  } else {
+    LaunchSplit<kStorage, kSplitManyGroups, false>(stream, a, plan);
+  }
+}
+
+// A matrix this high keeps the memory busy with whole tiles; splitting pays once there are rows to share.
+bool IsBestSplit(const LinearArgs& a) {
+  constexpr int32_t kManyOutputs = 16384;
+  return CanSplit(a) && (a.weight.out < kManyOutputs || a.rows > kTileRows);
+}
+
 }  // namespace
 
 void LinearCuda(Stream& stream, const LinearArgs& a) {
@@ -45,14 +87,21 @@ void LinearCuda(Stream& stream, const LinearArgs& a) {
     LinearAnyShapeKernel<<<grid, kLinearThreads, 0, CudaStreamOf(stream)>>>(a);
     return;
   }
+  if (IsBestSplit(a)) {
+    if (a.weight.dtype == DType::kBf16) return LaunchSplit<DType::kBf16>(stream, a);
+    return LaunchSplit<DType::kF8E4M3>(stream, a);
+  }
   DispatchLinear(a.weight.dtype, a.x.dtype, RowTilesFor(a.rows),
                  [&](auto storage, auto row_type, auto row_tiles) {
                    constexpr int kRowTiles = decltype(row_tiles)::value;
                    const dim3 grid(static_cast<unsigned>(
                                        a.groups * CeilDiv(a.weight.out / a.groups, kTileOutputs)),
                                    static_cast<unsigned>(CeilDiv(a.rows, kRowTiles * kTileRows)));
-                   LinearKernel<decltype(storage)::value, decltype(row_type)::value, kRowTiles>
-                       <<<grid, kLinearThreads, 0, CudaStreamOf(stream)>>>(a);
+                   const auto kernel =
+                       LinearKernel<decltype(storage)::value, decltype(row_type)::value, kRowTiles>;
+                   const size_t shared = LinearSharedBytes<kRowTiles>(a.weight.in);
+                   AllowShared(kernel, shared);
+                   kernel<<<grid, kLinearThreads, shared, CudaStreamOf(stream)>>>(a);
                  });
 }
 

@@ -1,12 +1,14 @@
 // One tile of y = x W^T: 16 outputs times up to 8 * kRowTiles rows, weights read once, by one thread block.
 //
-// Weights are the A operand of the tensor core (16 outputs), rows of x its columns. Columns k are taken in chunks of 64; chunk
-// c belongs to warp c mod 8 and lane quarter t takes its 16 consecutive columns, so that every load is a whole vector.
-// fp32 values enter as three bf16 parts, which keeps all their bits. The order of summation is: per warp, chunks ascending;
-// then the warps' sums in order. It depends on the number of columns alone, neither on the rows nor on kRowTiles.
+// Weights are the A operand of the tensor core (16 outputs), rows of x its columns. Columns k are taken in chunks of 64, of
+// which lane quarter t takes 16 consecutive columns, so that every load is a whole vector. fp32 values enter as three bf16
+// parts, which keeps all their bits.
+// The order of summation depends on the number of columns alone (KSplit): the chunks are cut into equal runs, each summed in
+// ascending order; four runs in order make a part, the parts in order the result. Neither the rows nor kRowTiles matter.
 #pragma once
 
 #include "kernels/core/check.h"
+#include "kernels/core/math.h"
 #include "kernels/core/tensor.h"
 #include "kernels/cuda/block_reduce.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -64,19 +66,78 @@ __device__ void LoadRowPiece(const std::byte* row, int32_t column, int32_t in,
   }
 }
 
-// Shared memory of a tile: the warps' partial sums.
-template <int kRowTiles>
-struct LinearShared {
-  float partial[kLinearWarps][kRowTiles * kTileRows][kTileOutputs];
+// How the columns of a product are cut: four runs of chunks to a part.
+inline constexpr int kRunsOfPart = 4;
+inline constexpr int kMaxParts = 8;
+inline constexpr int kPartColumns = 512;  // where the number of columns allows it
+
+struct KSplit {
+  int32_t parts;
+  int32_t run_chunks;
+
+  __host__ __device__ static KSplit For(int32_t in) {
+    int32_t parts = 1;
+    while (parts < kMaxParts && parts * kPartColumns < in) parts *= 2;
+    return {parts, CeilDiv(CeilDiv(in, kChunk), parts * kRunsOfPart)};
+  }
+  __host__ __device__ int32_t runs() const { return parts * kRunsOfPart; }
 };
 
-// Outputs [first_output, first_output + 16) below `output_end`; y row first_y_row + i gets tile row i.
+// Shared memory of a tile: [runs][rows][kTileOutputs] sums.
+template <int kRowTiles>
+size_t LinearSharedBytes(int32_t in) {
+  return sizeof(float) * static_cast<size_t>(KSplit::For(in).runs()) * kRowTiles * kTileRows *
+         kTileOutputs;
+}
+
+// The sum of one (row, output) over the runs; `stride` floats lie between runs.
+__device__ inline float SumOfRuns(const float* run, int64_t stride, int32_t parts) {
+  float sum = 0.0F;
+  for (int32_t p = 0; p < parts; ++p) {
+    float part = run[0];
+#pragma unroll
+    for (int r = 1; r < kRunsOfPart; ++r) part += run[r * stride];
+    sum = p == 0 ? part : sum + part;
+    run += kRunsOfPart * stride;
+  }
+  return sum;
+}
+
+// acc += one chunk: `a` is its decoded weights, rows n * 8 + g are at row[n].
+template <DType kStorage, DType kRowType, int kRowTiles>
+__device__ void MultiplyChunk(const uint32_t (&a)[2][kPiecePairs][kWeightParts<kStorage>],
+                              const std::byte* const (&row)[kRowTiles], int32_t column, int32_t in,
+                              float (&acc)[kRowTiles][4]) {
+  constexpr int kX = kRowParts<kRowType>;
+#pragma unroll
+  for (int n = 0; n < kRowTiles; ++n) {
+    uint32_t b[kPiecePairs][kX];
+    LoadRowPiece<kRowType>(row[n], column, in, b);
+#pragma unroll
+    for (int j = 0; j < kPiecePairs / 2; ++j) {
+      // The smallest products first. Pairs of parts beyond the 24th bit of the product are left out.
+#pragma unroll
+      for (int order = 2; order >= 0; --order) {
+#pragma unroll
+        for (int p = 0; p < kWeightParts<kStorage>; ++p) {
+          const int q = order - p;
+          if (q < 0 || q >= kX) continue;
+          const uint32_t fragment[4] = {a[0][2 * j][p], a[1][2 * j][p], a[0][2 * j + 1][p],
+                                        a[1][2 * j + 1][p]};
+          MmaBf16(acc[n], fragment, b[2 * j][q], b[2 * j + 1][q]);
+        }
+      }
+    }
+  }
+}
+
+// Outputs [first_output, first_output + 16) below `output_end`; y row first_y_row + i gets tile row i. `shared` has
+// LinearSharedBytes.
 template <DType kStorage, DType kRowType, int kRowTiles>
 __device__ void LinearTile(const Weight& w, int64_t first_output, int64_t output_end,
                            const TileRowsOfX& t, const Rows& y, int64_t first_y_row,
-                           LinearShared<kRowTiles>& shared) {
-  constexpr int kW = kWeightParts<kStorage>;
-  constexpr int kX = kRowParts<kRowType>;
+                           float* shared) {
+  constexpr int kSums = kRowTiles * kTileRows * kTileOutputs;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int g = lane / 4;
@@ -94,69 +155,47 @@ __device__ void LinearTile(const Weight& w, int64_t first_output, int64_t output
   const int64_t output[2] = {min(first_output + g, output_end - 1),
                              min(first_output + g + 8, output_end - 1)};
 
-  float acc[kRowTiles][4];
-#pragma unroll
-  for (int n = 0; n < kRowTiles; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) acc[n][i] = 0.0F;
-  }
-
-  const int32_t chunks = (w.in + kChunk - 1) / kChunk;
+  const KSplit split = KSplit::For(w.in);
+  const int32_t runs = split.runs();
   RawPiece<kStorage> next[2];
-  const auto load = [&](int32_t chunk) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      next[i] = LoadPiece<kStorage>(w, output[i], chunk * kChunk + quarter * kPieceColumns);
-    }
+  const auto load = [&](int32_t run, int32_t i) {
+    const int32_t column = (run * split.run_chunks + i) * kChunk + quarter * kPieceColumns;
+    next[0] = LoadPiece<kStorage>(w, output[0], column);
+    next[1] = LoadPiece<kStorage>(w, output[1], column);
   };
-  if (warp < chunks) load(warp);
-  for (int32_t chunk = warp; chunk < chunks; chunk += kLinearWarps) {
-    uint32_t a[2][kPiecePairs][kW];
-    DecodePiece<kStorage>(next[0], a[0]);
-    DecodePiece<kStorage>(next[1], a[1]);
-    if (chunk + kLinearWarps < chunks) load(chunk + kLinearWarps);
-    const int32_t column = chunk * kChunk + quarter * kPieceColumns;
+  if (warp < runs) load(warp, 0);
+  for (int32_t run = warp; run < runs; run += kLinearWarps) {
+    float acc[kRowTiles][4] = {};
+    for (int32_t i = 0; i < split.run_chunks; ++i) {
+      uint32_t a[2][kPiecePairs][kWeightParts<kStorage>];
+      DecodePiece<kStorage>(next[0], a[0]);
+      DecodePiece<kStorage>(next[1], a[1]);
+      if (i + 1 < split.run_chunks) {
+        load(run, i + 1);
+      } else if (run + kLinearWarps < runs) {
+        load(run + kLinearWarps, 0);
+      }
+      MultiplyChunk<kStorage, kRowType, kRowTiles>(
+          a, row, (run * split.run_chunks + i) * kChunk + quarter * kPieceColumns, w.in, acc);
+    }
+    float* sums = shared + int64_t{run} * kSums + 2 * quarter * kTileOutputs + g;
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
-      uint32_t b[kPiecePairs][kX];
-      LoadRowPiece<kRowType>(row[n], column, w.in, b);
-#pragma unroll
-      for (int j = 0; j < kPiecePairs / 2; ++j) {
-        // The smallest products first. Pairs of parts beyond the 24th bit of the product are left out.
-#pragma unroll
-        for (int order = 2; order >= 0; --order) {
-#pragma unroll
-          for (int p = 0; p < kW; ++p) {
-            const int q = order - p;
-            if (q < 0 || q >= kX) continue;
-            const uint32_t fragment[4] = {a[0][2 * j][p], a[1][2 * j][p], a[0][2 * j + 1][p],
-                                          a[1][2 * j + 1][p]};
-            MmaBf16(acc[n], fragment, b[2 * j][q], b[2 * j + 1][q]);
-          }
-        }
-      }
+      sums[n * kTileRows * kTileOutputs] = acc[n][0];
+      sums[(n * kTileRows + 1) * kTileOutputs] = acc[n][1];
+      sums[n * kTileRows * kTileOutputs + 8] = acc[n][2];
+      sums[(n * kTileRows + 1) * kTileOutputs + 8] = acc[n][3];
     }
   }
 
-#pragma unroll
-  for (int n = 0; n < kRowTiles; ++n) {
-    const int r = n * kTileRows + 2 * quarter;
-    shared.partial[warp][r][g] = acc[n][0];
-    shared.partial[warp][r + 1][g] = acc[n][1];
-    shared.partial[warp][r][g + 8] = acc[n][2];
-    shared.partial[warp][r + 1][g + 8] = acc[n][3];
-  }
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < t.count * kTileOutputs; i += kLinearThreads) {
-    const int r = i / kTileOutputs;
     const int o = i % kTileOutputs;
     if (first_output + o >= output_end) continue;
-    float sum = shared.partial[0][r][o];
-#pragma unroll
-    for (int v = 1; v < kLinearWarps; ++v) sum += shared.partial[v][r][o];
-    StoreElement(y, first_y_row + r, first_output + o, sum);
+    StoreElement(y, first_y_row + i / kTileOutputs, first_output + o,
+                 SumOfRuns(shared + i, kSums, split.parts));
   }
-  __syncthreads();  // the partial sums may be overwritten by the block's next tile
+  __syncthreads();  // the sums may be overwritten by the block's next tile
 }
 
 // Rows per tile, in units of 8, for a padded row count: any choice gives the same bits.

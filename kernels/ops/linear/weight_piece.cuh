@@ -96,9 +96,9 @@ __device__ void DecodePiece(const RawPiece<kStorage>& raw,
     const uint32_t scale = E8M0Pair(raw.scale);
 #pragma unroll
     for (int i = 0; i < kPiecePairs; ++i) {
-      const uint32_t codes = raw.word[i / 2] >> (16 * (i % 2));
-      const uint32_t spread = (codes & 0xffU) | ((codes & 0xff00U) << 8);
-      const uint32_t bits = ((spread & 0x00800080U) << 8) | ((spread & 0x007f007fU) << 4);
+      // Two codes to the upper bytes, the sign at its place.
+      const uint32_t codes = __byte_perm(raw.word[i / 2], 0, i % 2 == 0 ? 0x1404 : 0x3424);
+      const uint32_t bits = (codes & 0x80008000U) | ((codes >> 4) & 0x07f007f0U);
       pair[i][0] = ScalePair(bits, kOffset, scale);
     }
   } else {

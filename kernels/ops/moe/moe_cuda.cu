@@ -3,7 +3,9 @@
 #include "kernels/core/math.h"
 #include "kernels/cuda/block_reduce.cuh"
 #include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/early_launch.cuh"
 #include "kernels/ops/linear/linear_tile.cuh"
+#include "kernels/ops/moe/expert_stream.cuh"
 #include "kernels/ops/moe/moe.h"
 
 namespace firesteel {
@@ -122,7 +124,7 @@ __device__ int32_t ActiveExpert(const int32_t* offset, int32_t experts, int32_t 
 // Grid: (16-output tiles, experts that can have pairs).
 template <DType kStorage, DType kRowType, int kRowTiles>
 __global__ void __launch_bounds__(kLinearThreads) GroupedKernel(GroupedLinearArgs a) {
-  __shared__ LinearShared<kRowTiles> shared;
+  extern __shared__ float sums[];
   constexpr int32_t kRows = kRowTiles * kTileRows;
   const int32_t expert = ActiveExpert(a.offset, a.experts, static_cast<int32_t>(blockIdx.y));
   if (expert < 0) return;
@@ -131,7 +133,7 @@ __global__ void __launch_bounds__(kLinearThreads) GroupedKernel(GroupedLinearArg
   for (int32_t pair = a.offset[expert]; pair < end; pair += kRows) {
     const TileRowsOfX rows{a.x, 0, a.pair_row, pair, Min(kRows, end - pair)};
     LinearTile<kStorage, kRowType, kRowTiles>(weight, int64_t{blockIdx.x} * kTileOutputs,
-                                              weight.out, rows, a.y, pair, shared);
+                                              weight.out, rows, a.y, pair, sums);
   }
 }
 
@@ -173,6 +175,35 @@ unsigned Blocks(int64_t count, int64_t per_block) {
   return static_cast<unsigned>(CeilDiv(count, per_block));
 }
 
+unsigned MultiprocessorCount() {
+  int device = 0;
+  int count = 1;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  return static_cast<unsigned>(count);
+}
+
+template <typename Traits>
+void LaunchStream(Stream& stream, const GroupedLinearArgs& a) {
+  const StreamLayout layout = StreamLayout::For<Traits>(a.experts, a.weights.first.in);
+  LaunchEarly(ExpertStreamKernel<Traits>,
+              {dim3(MultiprocessorCount() * Traits::kBlocks), Traits::kThreads,
+               static_cast<size_t>(layout.bytes), 1},
+              CudaStreamOf(stream), a);
+}
+
+void LaunchStream(Stream& stream, const GroupedLinearArgs& a) {
+  // While few experts have more than eight pairs, a second pass over their weights costs less than fewer warps.
+  constexpr int32_t kFewPairs = 6;
+  const bool few = a.max_pairs <= kFewPairs * a.experts;
+  if (IsLongRow(a.weights.first.in)) {
+    if (few) return LaunchStream<StreamTraits<true, 1>>(stream, a);
+    return LaunchStream<StreamTraits<true, 2>>(stream, a);
+  }
+  if (few) return LaunchStream<StreamTraits<false, 1>>(stream, a);
+  LaunchStream<StreamTraits<false, 2>>(stream, a);
+}
+
 }  // namespace
 
 void MoeRouteCuda(Stream& stream, const MoeRouteArgs& a) {
@@ -187,6 +218,7 @@ void MoeGroupCuda(Stream& stream, const MoeGroupArgs& a) {
 
 void GroupedLinearCuda(Stream& stream, const GroupedLinearArgs& a) {
   const Weight& first = a.weights.first;
+  if (CanStream(a)) return LaunchStream(stream, a);
   const unsigned active = static_cast<unsigned>(Min(a.experts, a.max_pairs));
   if (!PiecesAligned(a.x, first)) {
     const dim3 grid(Blocks(first.out, kLinearWarps), active);
@@ -197,8 +229,12 @@ void GroupedLinearCuda(Stream& stream, const GroupedLinearArgs& a) {
   // Most experts of a decode step have a row or two, so the small tile serves until rows pile up.
   const int row_tiles = RowTilesFor(CeilDiv(a.max_pairs, a.experts));
   DispatchLinear(first.dtype, a.x.dtype, row_tiles, [&](auto storage, auto row_type, auto tiles) {
-    GroupedKernel<decltype(storage)::value, decltype(row_type)::value, decltype(tiles)::value>
-        <<<grid, kLinearThreads, 0, CudaStreamOf(stream)>>>(a);
+    constexpr int kRowTiles = decltype(tiles)::value;
+    const auto kernel =
+        GroupedKernel<decltype(storage)::value, decltype(row_type)::value, kRowTiles>;
+    const size_t shared = LinearSharedBytes<kRowTiles>(first.in);
+    AllowShared(kernel, shared);
+    kernel<<<grid, kLinearThreads, shared, CudaStreamOf(stream)>>>(a);
   });
 }
 

@@ -15,6 +15,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/cuda/early_launch.cuh"
 #include "kernels/ops/sparse_attention/sm90/decode_gather.cuh"
 
 namespace firesteel::sm90 {
@@ -457,10 +458,10 @@ __global__ void __cluster_dims__(kClusterBlocks, 1, 1) __launch_bounds__(kDecode
     ExpectBytes(SharedAddress(&shared->received), Shared::kPeerBytes);
   }
   ArriveCluster();
-  WaitForPreviousKernel();
+  WaitForEarlierKernels();
   const int64_t row = blockIdx.y;
   const RowLists lists(a, row);
-  if (row >= *a.live) return;
+  if (row >= __ldcg(a.live)) return;
   const int rank = static_cast<int>(ClusterRank());
   // Uniform across a warp: lets the compiler keep descriptors in uniform registers.
   const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x / 32), 0);

@@ -26,7 +26,7 @@ inline constexpr int kClusterBlocks = 2;
 inline constexpr int kProducerThreads = 256;
 inline constexpr int kThreadsPerKey = kProducerThreads / kTileKeys;
 
-// The lists of one query row.
+// The lists of one query row. They are read past the L1 cache: see cuda/early_launch.cuh.
 struct RowLists {
   const int32_t* window;
   const int32_t* extra;
@@ -39,8 +39,8 @@ struct RowLists {
       : window(a.window_rows.index + row * a.window_rows.width),
         extra(a.extra_rows.valid == nullptr ? nullptr
                                             : a.extra_rows.index + row * a.extra_rows.width),
-        window_valid(a.window_rows.valid[row]),
-        extra_valid(a.extra_rows.valid == nullptr ? 0 : a.extra_rows.valid[row]),
+        window_valid(__ldcg(a.window_rows.valid + row)),
+        extra_valid(a.extra_rows.valid == nullptr ? 0 : __ldcg(a.extra_rows.valid + row)),
         window_tiles((window_valid + kTileKeys - 1) / kTileKeys),
         tiles(window_tiles + (extra_valid + kTileKeys - 1) / kTileKeys) {}
 
@@ -53,8 +53,8 @@ struct RowLists {
   }
   // The cache row of key `key` of a tile; key < Count(tile).
   __device__ __forceinline__ int32_t Key(int tile, int key) const {
-    return InWindow(tile) ? window[tile * kTileKeys + key]
-                          : extra[(tile - window_tiles) * kTileKeys + key];
+    return __ldcg(InWindow(tile) ? window + tile * kTileKeys + key
+                                 : extra + (tile - window_tiles) * kTileKeys + key);
   }
 };
 
@@ -131,7 +131,7 @@ struct Fp8Tile {
   }
   __device__ __forceinline__ void LoadScales(const Source& source) {
     scales = make_uint2(0, 0);
-    if (source.data != nullptr) scales = *reinterpret_cast<const uint2*>(source.scale);
+    if (source.data != nullptr) scales = __ldcg(reinterpret_cast<const uint2*>(source.scale));
   }
   __device__ __forceinline__ void Load(const Source& source) {
 #pragma unroll

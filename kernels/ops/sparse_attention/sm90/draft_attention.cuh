@@ -17,6 +17,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/early_launch.cuh"
 #include "kernels/cuda/sm90/kv_convert.cuh"
 #include "kernels/cuda/sm90/shared_access.cuh"
 #include "kernels/cuda/sm90/wgmma.cuh"
@@ -89,7 +90,7 @@ struct RowPlace {
   const std::byte* scale;
   __device__ __forceinline__ RowPlace(const DraftAttentionParams& p, int list, int key,
                                       int row_bytes) {
-    const int32_t row = p.index[static_cast<int64_t>(list) * p.width + key];
+    const int32_t row = __ldcg(p.index + static_cast<int64_t>(list) * p.width + key);
     const int32_t page = row / p.block_entries;
     const int32_t entry = row - page * p.block_entries;
     const std::byte* base = p.pages + page * p.page_bytes;
@@ -127,12 +128,13 @@ struct Fp8Gather {
       const RowPlace row(p, list, Key(), 576);
 #pragma unroll
       for (int g = 0; g < 9; ++g) raw[g] = LoadStreaming(row.data + g * 64 + piece * 16);
-      scales = *reinterpret_cast<const uint2*>(row.scale);
+      scales = __ldcg(reinterpret_cast<const uint2*>(row.scale));
     }
     if (tail_key < valid) {  // never past the list: valid <= kDraftKeys
       const RowPlace row(p, list, tail_key, 576);
       tail = LoadStreaming(row.data + tail_piece * 16);
-      if (tail_piece < 28) tail_scale = static_cast<uint32_t>(row.scale[tail_piece / 4]);
+      if (tail_piece < 28)
+        tail_scale = __ldcg(reinterpret_cast<const uint8_t*>(row.scale) + tail_piece / 4);
     }
   }
 
@@ -393,9 +395,9 @@ __global__ void __launch_bounds__(kDraftThreads, 1) DraftAttention(const DraftAt
       group * Shared::kReduceFloats;
   const int last_tile = min((static_cast<int>(blockIdx.x) + 1) * p.tiles_per_cta, p.tiles);
   int tile = blockIdx.x * p.tiles_per_cta + group;
-  WaitForPreviousKernel();
-  const int planned = p.valid[list];
-  const bool live = static_cast<int64_t>(list) * p.rows_per_list < *p.live_rows;
+  WaitForEarlierKernels();
+  const int planned = __ldcg(p.valid + list);
+  const bool live = static_cast<int64_t>(list) * p.rows_per_list < __ldcg(p.live_rows);
   const int valid = live ? min(planned, kDraftKeys) : 0;
   const bool serves = group < groups && tile < last_tile;
   if (valid == 0) {
