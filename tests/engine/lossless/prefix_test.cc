@@ -94,7 +94,7 @@ TEST_CASE("a prefix hit gives the text and the acceptance of a cold run", "[pref
   }
 }
 
-TEST_CASE("a prefix hit does not depend on the batch and the prefill chunks", "[prefix]") {
+TEST_CASE("a prefix hit does not depend on the batch and the prefill chunks", "[prefix_crossed]") {
   const std::vector<RunRequest> requests = Requests(3);
   const std::vector<RunOutput> cold = RunRequests(*Open({.prefix_cache = false}), requests);
   const Runs alone = RunTwice({.batch = 1}, requests);
