@@ -191,8 +191,9 @@ int RunServe(const CliOptions& options) {
     spdlog::info("signal {}: draining", signal);
   }
   // New work is refused with 503 or UNAVAILABLE while the running answers are completed.
-  service.BeginDrain();
+  // The connections first: a request that the service refuses must find that its answer is the last one.
   front_ends.http->BeginDrain();
+  service.BeginDrain();
   if (front_ends.grpc != nullptr) {
     front_ends.grpc->SetReady(false);
     if (failed) front_ends.grpc->SetAlive(false);

@@ -270,6 +270,7 @@ void Connection::Open(bool keep_alive, bool http_1_1, bool head_only,
   ExchangeOptions options;
   options.http_1_1 = http_1_1;
   options.keep_alive = keep_alive_;
+  options.draining = &context_->draining;
   options.head_only = head_only;
   options.request_id = request_id;
   options.buffer_limit_bytes = context_->options->stream_buffer_limit_bytes;
@@ -362,7 +363,8 @@ void Connection::FinishAnswer() {
   DropExchange();
   ++timer_generation_;
   timer_.cancel();
-  if (!keep_alive_ || stream_end_is_close) return CloseGracefully();
+  const bool stays_open = keep_alive_ && !context_->draining.load();
+  if (!stays_open || stream_end_is_close) return CloseGracefully();
   if (!watching_) return ReadHeader();
   if (buffer_.size() > 0) {
     // The next request, or its first bytes, came while this one was answered. OnWatch goes on.

@@ -23,6 +23,11 @@ const char* HttpReason(int status) {
 
 namespace {
 
+// Asked for when the answer starts: the server may have begun to drain since its request came.
+bool StaysOpen(const ExchangeOptions& options) {
+  return options.keep_alive && (options.draining == nullptr || !options.draining->load());
+}
+
 void AppendChunk(std::string_view piece, std::string* out) {
   constexpr char kHex[] = "0123456789abcdef";
   std::string size;
@@ -54,7 +59,7 @@ void Exchange::Send(HttpResponse response) {
     status_ = response.status;
     head_ = Head(response.status, response.content_type, response.headers);
     head_ += "Content-Length: " + std::to_string(response.body.size()) + "\r\n";
-    head_ += options_.keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+    head_ += StaysOpen(options_) ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
     queued_ = options_.head_only ? std::string() : std::move(response.body);
   }
   wake_();
@@ -70,7 +75,7 @@ void Exchange::StartStream(StreamStart start) {
     keep_alive_text_ = std::move(start.keep_alive);
     head_ = Head(200, start.content_type, start.headers);
     if (options_.http_1_1) head_ += "Transfer-Encoding: chunked\r\n";
-    const bool stays_open = options_.keep_alive && options_.http_1_1;
+    const bool stays_open = StaysOpen(options_) && options_.http_1_1;
     head_ += stays_open ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
   }
   wake_();

@@ -4,6 +4,7 @@
 // the connection only through `wake`, so it may outlive it.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -15,7 +16,9 @@ namespace firesteel {
 
 struct ExchangeOptions {
   bool http_1_1 = true;    // false: no chunks, the end of a stream is the end of the connection
-  bool keep_alive = true;  // what the Connection header says
+  bool keep_alive = true;  // what the Connection header says, unless `draining`
+  const std::atomic<bool>* draining =
+      nullptr;             // true: an answer that starts now ends its connection
   bool head_only = false;  // answer to HEAD
   std::string request_id;
   size_t buffer_limit_bytes = 0;

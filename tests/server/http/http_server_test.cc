@@ -323,6 +323,19 @@ TEST_CASE("answers end their connections while the server drains") {
   CHECK(client.closed());
 }
 
+TEST_CASE(
+    "an answer that starts while the server drains ends its connection, though its request came "
+    "before") {
+  Fixture fixture;
+  RawHttpClient client(fixture.server->port());
+  client.Send(kHold);
+  const std::shared_ptr<ResponseWriter> held = fixture.Held();
+  fixture.server->BeginDrain();
+  held->Send({});
+  CHECK(Has(client.ReadToEnd(), "Connection: close\r\n"));
+  CHECK(client.closed());
+}
+
 TEST_CASE("a connection that cannot be accepted is reported and served later") {
   std::mutex mutex;
   std::string reported;
