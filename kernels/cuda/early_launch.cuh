@@ -23,23 +23,24 @@ struct LaunchShape {
   dim3 grid;
   unsigned threads;
   size_t shared_bytes;
-  unsigned cluster;  // blocks of a cluster along x; 1: none
+  unsigned cluster;  // blocks of a cluster along x; 1: what the kernel declares, if anything
 };
 
 // Lets a kernel have this much dynamic shared memory.
 template <typename... Params>
-void AllowShared(void (*kernel)(Params...), size_t bytes) {
+cudaError_t AllowShared(void (*kernel)(Params...), size_t bytes) {
   constexpr size_t kAlwaysAllowed = 48 << 10;
-  if (bytes <= kAlwaysAllowed) return;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                       static_cast<int>(bytes));
+  if (bytes <= kAlwaysAllowed) return cudaSuccess;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(bytes));
 }
 
 // Launches a kernel that keeps the rules above. A failure stays in the thread's CUDA error state, as with <<< >>>.
 template <typename... Params, typename... Args>
-void LaunchEarly(void (*kernel)(Params...), const LaunchShape& shape, cudaStream_t stream,
-                 Args&&... args) {
-  AllowShared(kernel, shape.shared_bytes);
+cudaError_t LaunchEarly(void (*kernel)(Params...), const LaunchShape& shape, cudaStream_t stream,
+                        Args&&... args) {
+  const cudaError_t allowed = AllowShared(kernel, shape.shared_bytes);
+  if (allowed != cudaSuccess) return allowed;
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
@@ -54,7 +55,7 @@ void LaunchEarly(void (*kernel)(Params...), const LaunchShape& shape, cudaStream
   config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = shape.cluster > 1 ? 2 : 1;
-  cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
+  return cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
 }
 
 }  // namespace firesteel

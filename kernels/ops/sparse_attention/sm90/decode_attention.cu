@@ -10,22 +10,9 @@ template <int N, KvFormat kFormat>
 cudaError_t LaunchHeads(cudaStream_t stream, const SparseAttentionArgs& args) {
   constexpr int kShared = DecodeSharedBytes<N>();
   static_assert(kShared <= 227 * 1024, "a block's shared memory on Hopper");
-  auto* kernel = DecodeAttention<N, kFormat>;
-  const cudaError_t set =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-  if (set != cudaSuccess) return set;
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(kClusterBlocks * (args.heads / N)),
-                        static_cast<unsigned>(args.rows));
-  config.blockDim = dim3(kDecodeThreads);
-  config.dynamicSmemBytes = kShared;
-  config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, kernel, args);
+  const dim3 grid(static_cast<unsigned>(kClusterBlocks * (args.heads / N)),
+                  static_cast<unsigned>(args.rows));
+  return LaunchEarly(DecodeAttention<N, kFormat>, {grid, kDecodeThreads, kShared, 1}, stream, args);
 }
 
 template <KvFormat kFormat>

@@ -9,21 +9,8 @@ namespace {
 template <int N, int kTileHeads, KvFormat kFormat>
 cudaError_t LaunchTile(cudaStream_t stream, const DraftAttentionParams& params, dim3 grid) {
   const int shared = DraftShared<N>::Total(params.tiles_per_cta > 1 ? 2 : 1);
-  auto* kernel = DraftAttention<N, kTileHeads, kFormat>;
-  const cudaError_t set =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-  if (set != cudaSuccess) return set;
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = dim3(kDraftThreads);
-  config.dynamicSmemBytes = static_cast<size_t>(shared);
-  config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, kernel, params);
+  return LaunchEarly(DraftAttention<N, kTileHeads, kFormat>,
+                     {grid, kDraftThreads, static_cast<size_t>(shared), 1}, stream, params);
 }
 
 template <int N, int kTileHeads>
