@@ -357,14 +357,15 @@ void Connection::ArmKeepAlive() {
 }
 
 void Connection::FinishAnswer() {
-  const bool stream_end_is_close = exchange_->streaming() && !exchange_->http_1_1();
+  // As the answer's head promised, though the server may have begun to drain since: the client may have sent its next
+  // request already, and that one's answer will say `close`.
+  const bool stays_open = keep_alive_ && exchange_->stays_open();
   exchange_->Complete();
   ReportAccess(true);
   DropExchange();
   ++timer_generation_;
   timer_.cancel();
-  const bool stays_open = keep_alive_ && !context_->draining.load();
-  if (!stays_open || stream_end_is_close) return CloseGracefully();
+  if (!stays_open) return CloseGracefully();
   if (!watching_) return ReadHeader();
   if (buffer_.size() > 0) {
     // The next request, or its first bytes, came while this one was answered. OnWatch goes on.

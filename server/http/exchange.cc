@@ -59,7 +59,8 @@ void Exchange::Send(HttpResponse response) {
     status_ = response.status;
     head_ = Head(response.status, response.content_type, response.headers);
     head_ += "Content-Length: " + std::to_string(response.body.size()) + "\r\n";
-    head_ += StaysOpen(options_) ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+    stays_open_ = StaysOpen(options_);
+    head_ += stays_open_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
     queued_ = options_.head_only ? std::string() : std::move(response.body);
   }
   wake_();
@@ -75,8 +76,9 @@ void Exchange::StartStream(StreamStart start) {
     keep_alive_text_ = std::move(start.keep_alive);
     head_ = Head(200, start.content_type, start.headers);
     if (options_.http_1_1) head_ += "Transfer-Encoding: chunked\r\n";
-    const bool stays_open = StaysOpen(options_) && options_.http_1_1;
-    head_ += stays_open ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+    // Without chunks the end of a stream is the end of its connection.
+    stays_open_ = StaysOpen(options_) && options_.http_1_1;
+    head_ += stays_open_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
   }
   wake_();
 }
@@ -157,6 +159,11 @@ bool Exchange::streaming() const {
 int Exchange::status() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return status_;
+}
+
+bool Exchange::stays_open() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return stays_open_;
 }
 
 void Exchange::Complete() {

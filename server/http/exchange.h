@@ -47,7 +47,7 @@ class Exchange : public ResponseWriter {
   void QueueKeepAlive();  // no effect unless a stream is open and silent
   bool streaming() const;
   int status() const;  // of the status line; 0 before there is one
-  bool http_1_1() const { return options_.http_1_1; }
+  bool stays_open() const;  // what the Connection header promised; false before there is one
   void Complete();  // everything is written; the disconnect callback is dropped
   void Gone();      // the client left; runs the disconnect callback
 
@@ -64,6 +64,7 @@ class Exchange : public ResponseWriter {
   int status_ = 0;
   bool started_ = false;
   bool streaming_ = false;
+  bool stays_open_ = false;
   bool ended_ = false;
   bool taken_last_ = false;
   bool overflowed_ = false;

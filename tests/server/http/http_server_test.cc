@@ -323,6 +323,22 @@ TEST_CASE("answers end their connections while the server drains") {
   CHECK(client.closed());
 }
 
+TEST_CASE("an answer that promised to keep its connection keeps it, though the server drains since") {
+  // on_access runs between the last byte of the answer and what becomes of its connection.
+  std::atomic<HttpServer*> draining{nullptr};
+  HttpServerOptions options;
+  options.on_access = [&](const HttpAccess&) {
+    if (HttpServer* const server = draining.load()) server->BeginDrain();
+  };
+  Fixture fixture(options);
+  draining.store(fixture.server.get());
+  RawHttpClient client(fixture.server->port());
+  CHECK(Has(client.RoundTrip(kEcho), "Connection: keep-alive\r\n"));
+  client.Send(kEcho);
+  CHECK(Has(client.ReadToEnd(), "Connection: close\r\n"));
+  CHECK(client.closed());
+}
+
 TEST_CASE(
     "an answer that starts while the server drains ends its connection, though its request came "
     "before") {
