@@ -1,6 +1,7 @@
 #include "kernels/cpu/gemm_rows.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels/core/float_codec.h"
 #include "kernels/cpu/highway_targets.h"
@@ -22,8 +23,11 @@ constexpr int kTileOutputs = 4;
 using FloatTag = hn::ScalableTag<float>;
 using FloatVec = hn::Vec<FloatTag>;
 constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
-// Accumulators must stay in registers: 32 of them with AVX-512, 16 otherwise. Six rows are a verify step of K = 5.
-constexpr int kTileRows = kLanes >= 16 ? 6 : 3;
+// Six rows are a verify step of K = 5: each weight is decoded once for it.
+constexpr int kTileRows = 6;
+// Outputs beside each other in a tile of `rows`: its accumulators must stay in registers, 32 of them with AVX-512 and 16
+// otherwise.
+constexpr int TileOutputs(int rows) { return kLanes >= 16 || rows <= 3 ? kTileOutputs : 2; }
 
 // A loader yields weight columns of up to kTileOutputs rows as fp32 vectors. BeginGroup(c, g) is called before the
 // vectors of columns [g * kGroup, (g + 1) * kGroup) of row c; Load(c, i, k) yields the i-th vector of the group, at
@@ -71,6 +75,8 @@ class Bf16Loader {
   int64_t in_;
 };
 
+// kSmallScales: every scale is at most 2^7, so that 2^120 * scale is a number.
+template <bool kSmallScales>
 class Fp8Loader {
  public:
   Fp8Loader(const Weight& w, int64_t o)
@@ -78,24 +84,37 @@ class Fp8Loader {
   void BeginGroup(int c, int64_t g) {
     const int64_t tiles_in = (weight_.in + weight_.block - 1) / weight_.block;
     const int64_t tile = (first_ + c) / weight_.block * tiles_in + g * kGroup / weight_.block;
-    scale_[c] = hn::Set(FloatTag(), E8M0ToFloat(weight_.scale[tile]));
+    float scale = E8M0ToFloat(weight_.scale[tile]);
+    // A NaN makes its whole sum NaN, so the group's scale may carry it, and Load needs no look at single codes.
+    if (HasNan(rows_ + c * weight_.in + g * kGroup))
+      scale = std::numeric_limits<float>::quiet_NaN();
+    scale_[c] = hn::Set(FloatTag(), kSmallScales ? scale * 0x1p120F : scale);
   }
   FloatVec Load(int c, int64_t, int64_t k) const {
     const FloatTag d;
-    const hn::Rebind<uint32_t, FloatTag> d32;
-    const hn::Rebind<uint8_t, FloatTag> d8;
-    const auto code = hn::PromoteTo(d32, hn::LoadU(d8, rows_ + c * weight_.in + k));
-    const auto magnitude = hn::And(code, hn::Set(d32, 0x7fU));
-    const auto sign = hn::ShiftLeft<24>(hn::AndNot(hn::Set(d32, 0x7fU), code));
-    // See E4M3ToFloat: the bits land 2^120 too low.
-    const auto value = hn::Mul(hn::BitCast(d, hn::ShiftLeft<20>(magnitude)), hn::Set(d, 0x1p120F));
-    const auto is_nan = hn::RebindMask(d, hn::Eq(magnitude, hn::Set(d32, 0x7fU)));
-    const auto checked = hn::IfThenElse(is_nan, hn::NaN(d), value);
-    return hn::Mul(hn::Or(checked, hn::BitCast(d, sign)), scale_[c]);
+    const hn::Rebind<int32_t, FloatTag> d32;
+    const hn::Rebind<int8_t, FloatTag> d8;
+    const int8_t* codes = reinterpret_cast<const int8_t*>(rows_ + c * weight_.in + k);
+    // The sign is extended over what the shift leaves of the exponent. See E4M3ToFloat: the bits land 2^120 too low.
+    const auto shifted = hn::ShiftLeft<20>(hn::PromoteTo(d32, hn::LoadU(d8, codes)));
+    const auto bits = hn::And(shifted, hn::Set(d32, static_cast<int32_t>(0x87f00000U)));
+    const FloatVec value = hn::BitCast(d, bits);
+    return hn::Mul(kSmallScales ? value : hn::Mul(value, hn::Set(d, 0x1p120F)), scale_[c]);
   }
   FloatVec LoadTail(int, int64_t, size_t) const { return hn::Zero(FloatTag()); }
 
  private:
+  static bool HasNan(const uint8_t* codes) {
+    const hn::CappedTag<uint8_t, kGroup> d8;
+    const auto all_ones = hn::Set(d8, uint8_t{0x7f});
+    bool found = false;
+    for (size_t i = 0; i < kGroup; i += hn::Lanes(d8)) {
+      const auto magnitude = hn::And(hn::LoadU(d8, codes + i), all_ones);
+      found |= !hn::AllFalse(d8, hn::Eq(magnitude, all_ones));
+    }
+    return found;
+  }
+
   const Weight& weight_;
   const uint8_t* rows_;
   int64_t first_;
@@ -148,8 +167,8 @@ class Fp4Loader {
   alignas(64) int8_t codes_[kTileOutputs][kGroup];
 };
 
-// One register tile: R rows of x times C weight rows.
-template <int R, int C, typename Loader>
+// One register tile: R rows of x times the C weight rows behind the loader's first F.
+template <int R, int F, int C, typename Loader>
 void Tile(Loader& loader, const float* const* x, float* const* y, int64_t o, int64_t in) {
   const FloatTag d;
   FloatVec acc[R][C];
@@ -158,11 +177,11 @@ void Tile(Loader& loader, const float* const* x, float* const* y, int64_t o, int
   }
   const int64_t groups = in / kGroup;
   for (int64_t g = 0; g < groups; ++g) {
-    for (int c = 0; c < C; ++c) loader.BeginGroup(c, g);
+    for (int c = 0; c < C; ++c) loader.BeginGroup(F + c, g);
     for (int64_t i = 0; i < kGroup / kLanes; ++i) {
       const int64_t k = g * kGroup + i * kLanes;
       FloatVec w[C];
-      for (int c = 0; c < C; ++c) w[c] = loader.Load(c, i, k);
+      for (int c = 0; c < C; ++c) w[c] = loader.Load(F + c, i, k);
       for (int r = 0; r < R; ++r) {
         const FloatVec v = hn::LoadU(d, x[r] + k);
         for (int c = 0; c < C; ++c) acc[r][c] = hn::MulAdd(v, w[c], acc[r][c]);
@@ -173,11 +192,25 @@ void Tile(Loader& loader, const float* const* x, float* const* y, int64_t o, int
     const size_t n = static_cast<size_t>(std::min(kLanes, in - k));
     for (int r = 0; r < R; ++r) {
       const FloatVec v = hn::MaskedLoad(hn::FirstN(d, n), d, x[r] + k);
-      for (int c = 0; c < C; ++c) acc[r][c] = hn::MulAdd(v, loader.LoadTail(c, k, n), acc[r][c]);
+      for (int c = 0; c < C; ++c) {
+        acc[r][c] = hn::MulAdd(v, loader.LoadTail(F + c, k, n), acc[r][c]);
+      }
     }
   }
   for (int r = 0; r < R; ++r) {
-    for (int c = 0; c < C; ++c) y[r][o + c] = hn::GetLane(hn::SumOfLanes(d, acc[r][c]));
+    for (int c = 0; c < C; ++c) y[r][o + F + c] = hn::GetLane(hn::SumOfLanes(d, acc[r][c]));
+  }
+}
+
+// R rows times C weight rows, in one tile or in two.
+template <int R, int C, typename Loader>
+void Tiles(Loader& loader, const float* const* x, float* const* y, int64_t o, int64_t in) {
+  if constexpr (C <= TileOutputs(R)) {
+    Tile<R, 0, C>(loader, x, y, o, in);
+  } else {
+    static_assert(C == 2 * TileOutputs(R));
+    Tile<R, 0, C / 2>(loader, x, y, o, in);
+    Tile<R, C / 2, C / 2>(loader, x, y, o, in);
   }
 }
 
@@ -185,12 +218,12 @@ template <int C, typename Loader>
 void TileRows(Loader& loader, const float* const* x, float* const* y, int64_t rows, int64_t o,
               int64_t in) {
   switch (rows) {
-    case 1: return Tile<1, C>(loader, x, y, o, in);
-    case 2: return Tile<2, C>(loader, x, y, o, in);
-    case 3: return Tile<3, C>(loader, x, y, o, in);
-    case 4: return Tile<4, C>(loader, x, y, o, in);
-    case 5: return Tile<5, C>(loader, x, y, o, in);
-    default: return Tile<6, C>(loader, x, y, o, in);
+    case 1: return Tiles<1, C>(loader, x, y, o, in);
+    case 2: return Tiles<2, C>(loader, x, y, o, in);
+    case 3: return Tiles<3, C>(loader, x, y, o, in);
+    case 4: return Tiles<4, C>(loader, x, y, o, in);
+    case 5: return Tiles<5, C>(loader, x, y, o, in);
+    default: return Tiles<6, C>(loader, x, y, o, in);
   }
 }
 
@@ -246,6 +279,14 @@ void Range(MakeLoader make, const float* const* x, float* const* y, int64_t rows
   }
 }
 
+bool ScalesAreSmall(const Weight& w, int64_t o_begin, int64_t o_end) {
+  constexpr uint8_t kLargest = 127 + 7;  // 2^7
+  const int64_t tiles_in = (w.in + w.block - 1) / w.block;
+  const uint8_t* begin = w.scale + o_begin / w.block * tiles_in;
+  const uint8_t* end = w.scale + (o_end + w.block - 1) / w.block * tiles_in;
+  return std::all_of(begin, end, [](uint8_t code) { return code <= kLargest; });
+}
+
 void GemmRowsImpl(const Weight& w, const float* const* x, float* const* y, int64_t rows,
                   int64_t o_begin, int64_t o_end, float* decoded) {
   switch (w.dtype) {
@@ -257,8 +298,12 @@ void GemmRowsImpl(const Weight& w, const float* const* x, float* const* y, int64
       return Range([&](int64_t o) { return Bf16Loader(w, o); }, x, y, rows, o_begin, o_end, w.in,
                    decoded);
     case DType::kF8E4M3:
-      return Range([&](int64_t o) { return Fp8Loader(w, o); }, x, y, rows, o_begin, o_end, w.in,
-                   decoded);
+      if (ScalesAreSmall(w, o_begin, o_end)) {
+        return Range([&](int64_t o) { return Fp8Loader<true>(w, o); }, x, y, rows, o_begin, o_end,
+                     w.in, decoded);
+      }
+      return Range([&](int64_t o) { return Fp8Loader<false>(w, o); }, x, y, rows, o_begin, o_end,
+                   w.in, decoded);
     case DType::kF4E2M1x2:
       return Range([&](int64_t o) { return Fp4Loader(w, o); }, x, y, rows, o_begin, o_end, w.in,
                    decoded);

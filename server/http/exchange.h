@@ -46,10 +46,10 @@ class Exchange : public ResponseWriter {
   Output Take();
   void QueueKeepAlive();  // no effect unless a stream is open and silent
   bool streaming() const;
-  int status() const;  // of the status line; 0 before there is one
+  int status() const;       // of the status line; 0 before there is one
   bool stays_open() const;  // what the Connection header promised; false before there is one
-  void Complete();  // everything is written; the disconnect callback is dropped
-  void Gone();      // the client left; runs the disconnect callback
+  void Complete();          // everything is written; the disconnect callback is dropped
+  void Gone();              // the client left; runs the disconnect callback
 
  private:
   std::string Head(int status, const std::string& content_type, const HttpHeaders& headers) const;

@@ -20,23 +20,40 @@ using FloatTag = hn::ScalableTag<float>;
 using FloatVec = hn::Vec<FloatTag>;
 constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
 
-// scores[h][t] = scale * q_h . k_t for H heads; head_dim is a multiple of 16.
+// scores[h][t] = scale * q_h . k_t for H heads and the T keys from `first` on; head_dim is a multiple of 16. One order of
+// sums for every T.
+template <int H, int T>
+void ScoreTile(const float* q, int64_t head_dim, const float* const* keys, int64_t first,
+               int64_t count, float scale, float* scores) {
+  const FloatTag d;
+  FloatVec acc[T][H];
+  for (int t = 0; t < T; ++t) {
+    for (int h = 0; h < H; ++h) acc[t][h] = hn::Zero(d);
+  }
+  for (int64_t c = 0; c < head_dim; c += kLanes) {
+    FloatVec k[T];
+    for (int t = 0; t < T; ++t) k[t] = hn::LoadU(d, keys[first + t] + c);
+    for (int h = 0; h < H; ++h) {
+      const FloatVec v = hn::LoadU(d, q + h * head_dim + c);
+      for (int t = 0; t < T; ++t) acc[t][h] = hn::MulAdd(v, k[t], acc[t][h]);
+    }
+  }
+  for (int t = 0; t < T; ++t) {
+    for (int h = 0; h < H; ++h) {
+      scores[h * count + first + t] = scale * hn::GetLane(hn::SumOfLanes(d, acc[t][h]));
+    }
+  }
+}
+
 template <int H>
 void ScoreHeads(const float* q, int64_t head_dim, const float* const* keys, int64_t count,
                 float scale, float* scores) {
-  const FloatTag d;
-  for (int64_t t = 0; t < count; ++t) {
-    FloatVec acc[H];
-    for (int h = 0; h < H; ++h) acc[h] = hn::Zero(d);
-    for (int64_t c = 0; c < head_dim; c += kLanes) {
-      const FloatVec k = hn::LoadU(d, keys[t] + c);
-      for (int h = 0; h < H; ++h)
-        acc[h] = hn::MulAdd(hn::LoadU(d, q + h * head_dim + c), k, acc[h]);
-    }
-    for (int h = 0; h < H; ++h) {
-      scores[h * count + t] = scale * hn::GetLane(hn::SumOfLanes(d, acc[h]));
-    }
+  constexpr int kKeys = 2;  // as many sums as hide the latency of one
+  int64_t t = 0;
+  for (; t + kKeys <= count; t += kKeys) {
+    ScoreTile<H, kKeys>(q, head_dim, keys, t, count, scale, scores);
   }
+  for (; t < count; ++t) ScoreTile<H, 1>(q, head_dim, keys, t, count, scale, scores);
 }
 
 // out_h = inverse_h * sum_t p[h][t] k_t

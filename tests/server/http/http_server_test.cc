@@ -323,7 +323,8 @@ TEST_CASE("answers end their connections while the server drains") {
   CHECK(client.closed());
 }
 
-TEST_CASE("an answer that promised to keep its connection keeps it, though the server drains since") {
+TEST_CASE(
+    "an answer that promised to keep its connection keeps it, though the server drains since") {
   // on_access runs between the last byte of the answer and what becomes of its connection.
   std::atomic<HttpServer*> draining{nullptr};
   HttpServerOptions options;

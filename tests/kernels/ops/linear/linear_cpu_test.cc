@@ -1,6 +1,7 @@
 // What only the CPU column's matrix product promises: calls that share its outputs.
 #include <vector>
 
+#include "kernels/core/float_codec.h"
 #include "kernels/core/math.h"
 #include "kernels/core/parallel_for.h"
 #include "kernels/cpu/gemm_rows.h"
@@ -38,6 +39,47 @@ TEST_CASE("splitting the outputs of a product into calls keeps its bits", "[ops]
       }
       INFO(DTypeName(s.dtype) << " out " << s.out << " in " << s.in << " rows " << rows);
       CHECK(parts == whole);
+    }
+  }
+}
+
+// One column of x is 1 and the others are 0, so that each product is one decoded weight.
+TEST_CASE("every fp8 code keeps its value under every scale that fits", "[ops][linear]") {
+  constexpr int32_t kIn = 256;
+  constexpr int32_t kBlock = 32;
+  constexpr int32_t kTiles = kIn / kBlock;
+  WorkerScratch scratch(size_t{1} << 20);
+  const std::vector<uint8_t> scales = {0, 1, 7, 119, 134, 135, 200, 246};
+  // A scale above 2^7 takes the whole matrix another way: once without one, once with.
+  for (const size_t scale_count : {size_t{5}, scales.size()}) {
+    std::vector<uint8_t> codes(size_t{kBlock} * kIn);
+    std::vector<uint8_t> tiles(kTiles);
+    for (size_t t = 0; t < tiles.size(); ++t) tiles[t] = scales[t % scale_count];
+    for (size_t i = 0; i < codes.size(); ++i) {
+      // Each tile sees all codes but NaN.
+      codes[i] = static_cast<uint8_t>(i % kIn % kBlock * 8 + i / kIn % 8);
+      if ((codes[i] & 0x7fU) == 0x7fU) codes[i] = 0x80;
+    }
+    const Weight w{codes.data(), tiles.data(), DType::kF8E4M3, kBlock, kIn, kBlock};
+    for (const int32_t rows : {1, 3, 6, 13}) {
+      for (int32_t k = 0; k < kIn; ++k) {
+        std::vector<float> x(static_cast<size_t>(rows) * kIn);
+        std::vector<float> y(static_cast<size_t>(rows) * kBlock);
+        std::vector<const float*> in;
+        std::vector<float*> out;
+        for (int32_t r = 0; r < rows; ++r) {
+          x[static_cast<size_t>(r * kIn + k)] = 1.0F;
+          in.push_back(x.data() + r * kIn);
+          out.push_back(y.data() + r * kBlock);
+        }
+        GemmRows(w, in.data(), out.data(), rows, 0, kBlock, scratch);
+        for (int32_t o = 0; o < kBlock; ++o) {
+          const float weight = E4M3ToFloat(codes[static_cast<size_t>(o * kIn + k)]) *
+                               E8M0ToFloat(tiles[static_cast<size_t>(k / kBlock)]);
+          INFO("column " << k << " output " << o << " rows " << rows);
+          REQUIRE(y[static_cast<size_t>((rows - 1) * kBlock + o)] == weight);
+        }
+      }
     }
   }
 }
