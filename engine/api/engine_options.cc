@@ -72,6 +72,10 @@ Status EngineOptions::Validate() const {
   FIRESTEEL_RETURN_IF_ERROR(CheckRange("prefill-chunk", prefill_chunk, 1, 1 << 20));
   FIRESTEEL_RETURN_IF_ERROR(CheckRange("max-model-len", max_model_len, 0, 1 << 24));
   FIRESTEEL_RETURN_IF_ERROR(CheckRange("cache-tokens", cache_tokens, 0, int64_t{1} << 40));
+  if (!(memory_fraction > 0.0 && memory_fraction <= 1.0)) {
+    return InvalidArgument("memory-fraction is " + std::to_string(memory_fraction) +
+                           ", needs a number above 0 and up to 1");
+  }
   FIRESTEEL_RETURN_IF_ERROR(CheckRange("max-queue", max_queue, 0, 1 << 20));
   return Status::Ok();
 }

@@ -41,10 +41,13 @@ struct EngineOptions {
   int32_t max_batched_tokens = 512;  // target rows in one step
   int32_t prefill_chunk = 256;       // prompt rows of one sequence in one step
   int32_t max_model_len = 0;         // positions; 0: the checkpoint's max_position_embeddings
-  // Capacity of the context cache; 0: max_sequences full-length sequences or 1 GiB. When one sequence of the
+  // Capacity of the context cache; 0: max_sequences full-length sequences, on a GPU as many again for cached prefixes, at
+  // most 1 GiB on a CPU and what memory_fraction leaves on a GPU. When one sequence of the
   // checkpoint's length does not fit and max_model_len is 0, the length limit is lowered to what fits.
   int64_t cache_tokens = 0;
-  int32_t max_queue = 256;   // requests waiting for a slot; more are refused
+  double memory_fraction =
+      0.9;                  // of a GPU's memory, for weights, buffers and automatic caches together
+  int32_t max_queue = 256;  // requests waiting for a slot; more are refused
   bool prefix_cache = true;  // share the caches of equal prompt beginnings; false: recompute them
   bool graphs = true;        // replay captured steps; false: run every step eagerly
 

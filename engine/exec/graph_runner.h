@@ -1,7 +1,8 @@
 // Captured decode steps by shape. The list of shapes is walked once at start-up; afterwards a captured shape is replayed
-// and any other runs eagerly.
+// and any other runs eagerly. Builds without NDEBUG check before each replay that no buffer of the step has moved.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 
@@ -22,8 +23,13 @@ class GraphRunner {
   size_t num_graphs() const { return graphs_.size(); }
 
  private:
+  struct Captured {
+    std::unique_ptr<Graph> graph;
+    uint64_t digest;  // StepDigest at capture
+  };
+
   StepProgram& program_;
-  std::map<StepShape, std::unique_ptr<Graph>> graphs_;
+  std::map<StepShape, Captured> graphs_;
 };
 
 }  // namespace firesteel

@@ -11,22 +11,33 @@ namespace {
 // Logit rows besides those of the verify blocks, so that a prompt can be scored beside a full batch.
 constexpr int32_t kScoringRows = 64;
 
-constexpr int64_t kDefaultCacheBytes = int64_t{1} << 30;
-
-// Context blocks when the user gives no capacity: every slot at full length, but at most kDefaultCacheBytes (the windows
-// of cached prefixes included) and at least one sequence of full length.
+// Context blocks when the user gives no capacity: every slot at full length, as far as there is room.
 int64_t DefaultContextBlocks(const EngineOptions& options, int32_t positions,
-                             int64_t bytes_per_block) {
+                             int64_t bytes_per_block, const CacheRoom& room) {
   const int64_t per_sequence = CeilDiv(positions, kContextBlockTokens);
   const int64_t wanted = per_sequence * options.max_sequences;
   if (bytes_per_block == 0) return wanted;
-  return std::max(per_sequence, std::min(wanted, kDefaultCacheBytes / bytes_per_block));
+  const int64_t fitting = room.bytes / bytes_per_block;
+  if (!room.device) return std::max(per_sequence, std::min(wanted, fitting));
+  return std::min(options.prefix_cache ? 2 * wanted : wanted, fitting);
+}
+
+// Tells why one sequence of the length that the options ask for does not fit into `longest` positions.
+Status TooShort(const EngineOptions& options, const MemoryPlan& m, int64_t longest) {
+  const std::string needed = "one sequence of max-model-len " + std::to_string(m.max_model_len) +
+                             " needs " + std::to_string(m.max_model_len + m.cache.lookahead_tokens);
+  if (options.cache_tokens > 0) {
+    return InvalidArgument("cache-tokens is " + std::to_string(options.cache_tokens) + ", " +
+                           needed);
+  }
+  return InvalidArgument("the device has room for a context cache of " +
+                         std::to_string(std::max<int64_t>(longest, 0)) + " tokens, " + needed);
 }
 
 }  // namespace
 
 Result<MemoryPlan> PlanMemory(const EngineOptions& options, const TargetModel& target,
-                              const Drafter& drafter) {
+                              const Drafter& drafter, const CacheRoom& room) {
   const TargetSpec& spec = target.spec();
   const DraftSpec& draft = drafter.spec();
   MemoryPlan m;
@@ -63,19 +74,16 @@ Result<MemoryPlan> PlanMemory(const EngineOptions& options, const TargetModel& t
   // A prefix can be resumed where its window is cached. Window blocks cost several times what the context blocks of the
   // same tokens do, so there is room for the windows of every other context block: one window block per context block.
   const int64_t cached_windows = options.prefix_cache ? 1 : 0;  // window blocks per context block
+  m.bytes_per_context_block = context_bytes + cached_windows * window_bytes;
   const int64_t context_blocks =
       options.cache_tokens > 0
           ? CeilDiv<int64_t>(options.cache_tokens, kContextBlockTokens)
-          : DefaultContextBlocks(options, m.positions,
-                                 context_bytes + cached_windows * window_bytes);
+          : DefaultContextBlocks(options, m.positions, m.bytes_per_context_block, room);
   // One sequence of full length must fit alone; a smaller cache shortens what a sequence may become.
   const int64_t longest = context_blocks * kContextBlockTokens - m.cache.lookahead_tokens;
   if (longest < m.max_model_len) {
     if (options.max_model_len != 0 || longest < 1) {
-      return InvalidArgument("cache-tokens is " + std::to_string(options.cache_tokens) +
-                             ", one sequence of max-model-len " + std::to_string(m.max_model_len) +
-                             " needs " +
-                             std::to_string(m.max_model_len + m.cache.lookahead_tokens));
+      return TooShort(options, m, longest);
     }
     m.max_model_len = static_cast<int32_t>(longest);
     m.positions = m.max_model_len + m.cache.lookahead_tokens;

@@ -27,11 +27,21 @@ struct MemoryPlan {
   StepLimits step;
   CacheSpec cache;
   std::vector<int32_t> num_blocks;  // per cache group
+  int64_t bytes_per_context_block =
+      0;  // with the window blocks that the prefix cache adds for each
   TargetModel::Caches caches;
+};
+
+// What the caches may take when the options give no capacity.
+struct CacheRoom {
+  int64_t bytes = int64_t{1} << 30;
+  // True: never more than `bytes`, as on a GPU, and as much again as all slots at full length need, for cached prefixes.
+  // False: at least one sequence of full length, at most all slots.
+  bool device = false;
 };
 
 // Errors name the option that does not fit.
 Result<MemoryPlan> PlanMemory(const EngineOptions& options, const TargetModel& target,
-                              const Drafter& drafter);
+                              const Drafter& drafter, const CacheRoom& room = {});
 
 }  // namespace firesteel

@@ -7,7 +7,7 @@
 
 #include "engine/exec/backend.h"
 #include "engine/exec/graph_runner.h"
-#include "engine/exec/memory_plan.h"
+#include "engine/exec/rank_memory.h"
 #include "engine/exec/rank_state.h"
 #include "engine/exec/step_timer.h"
 #include "engine/plan/shape_table.h"
@@ -37,31 +37,17 @@ Result<std::unique_ptr<RankState>> RankState::CreateWith(std::unique_ptr<Device>
   FIRESTEEL_ASSIGN_OR_RETURN(state->model_, source(*state->device_, *state->arena_));
   TargetModel& target = *state->model_.target;
   Drafter& drafter = *state->model_.drafter;
-  FIRESTEEL_ASSIGN_OR_RETURN(const MemoryPlan memory, PlanMemory(options, target, drafter));
-
-  target.Bind(*state->arena_, memory.step, memory.caches);
-  drafter.Bind(*state->arena_, memory.step, memory.caches);
-  StepBufferSizes sizes;
-  sizes.plan = memory.plan;
-  sizes.step = memory.step;
-  sizes.draft_length = drafter.spec().draft_length;
-  sizes.vocab = target.spec().vocab;
-  sizes.positions = memory.positions;
-  sizes.window_tokens = target.spec().window_tokens;
-  sizes.window_group = kWindowGroup;
-  sizes.context_group = kContextGroup;
-  sizes.compress_ratios = target.spec().compress_ratios;
-  sizes.list_all_entries = target.spec().list_all_entries;
-  sizes.verify_scratch = !state->device_->reads_host_memory();
-  for (const CacheGroupSpec& group : memory.cache.groups) {
-    sizes.block_tokens.push_back(group.block_tokens);
-  }
-  state->buffers_ = std::make_unique<StepBuffers>(*state->arena_, sizes);
+  FIRESTEEL_RETURN_IF_ERROR(state->arena_->status());
+  FIRESTEEL_ASSIGN_OR_RETURN(const MemoryPlan memory,
+                             PlanRankMemory(options, *state->device_, target, drafter));
+  state->buffers_ =
+      BindMemory(*state->arena_, memory, !state->device_->reads_host_memory(), target, drafter);
+  FIRESTEEL_RETURN_IF_ERROR(state->arena_->status());
   state->program_ = std::make_unique<StepProgram>(
       StepProgram{*state->device_, *state->buffers_, target, drafter});
   state->graphs_ = std::make_unique<GraphRunner>(*state->program_);
 
-  const ShapeTable shapes(memory.plan, sizes.draft_length, options.graphs);
+  const ShapeTable shapes(memory.plan, drafter.spec().draft_length, options.graphs);
   FIRESTEEL_RETURN_IF_ERROR(state->CaptureAll(shapes.CapturedShapes()));
   state->arena_->Seal();
 
@@ -91,7 +77,7 @@ Result<std::unique_ptr<RankState>> RankState::CreateWith(std::unique_ptr<Device>
 Status RankState::CaptureAll(std::span<const StepShape> shapes) {
   // The plan buffer is still zero, so nothing is live in these steps. What a device sets up at the first launch of a
   // kernel is set up here: during a capture it might not be allowed to.
-  for (const StepShape& shape : shapes) EnqueueStep(shape, *program_);
+  for (const StepShape& shape : shapes) EnqueueStep(shape, *program_, device_->stream());
   // Weights and tables have arrived, or loading them failed.
   FIRESTEEL_RETURN_IF_ERROR(device_->stream().Synchronize());
   for (const StepShape& shape : shapes) FIRESTEEL_RETURN_IF_ERROR(graphs_->Capture(shape));

@@ -5,9 +5,8 @@
 
 namespace firesteel {
 
-void EnqueueStep(const StepShape& shape, StepProgram& program) {
-  StepContext context{program.device.stream(), program.device.kernels(), shape,
-                      program.buffers.meta()};
+void EnqueueStep(const StepShape& shape, StepProgram& program, Stream& stream) {
+  StepContext context{stream, program.device.kernels(), shape, program.buffers.meta()};
   const TargetOut out = EnqueueTarget(context, program);
   EnqueueDraft(context, program, out);
 }

@@ -17,7 +17,8 @@ struct StepProgram {
   Drafter& drafter;
 };
 
-void EnqueueStep(const StepShape& shape, StepProgram& program);
+// Into `stream`: the device's, or one that only looks at the operations.
+void EnqueueStep(const StepShape& shape, StepProgram& program, Stream& stream);
 
 // Its two halves: metadata, target pass and verification; then what the drafter does with the result.
 TargetOut EnqueueTarget(StepContext& context, StepProgram& program);

@@ -26,9 +26,7 @@ class WeightPlacer {
 
   // A host table that kernels read (pointer arrays, rope tables): always copied.
   const void* Copy(const std::string& name, const void* data, int64_t bytes) {
-    void* placed = arena_.Carve(name, bytes);
-    device_.stream().CopyToDevice(placed, data, bytes);
-    return placed;
+    return arena_.Place(name, data, bytes);
   }
 
  private:

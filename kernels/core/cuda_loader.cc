@@ -72,8 +72,8 @@ Result<std::unique_ptr<Device>> OpenCudaDeviceIn(const std::vector<std::string>&
   std::unique_ptr<Device> device(module.create_device(ordinal, &error));
   if (device != nullptr) return device;
   return Status(error.code, "device 'cuda': " + std::string(error.message) +
-                                "; needs an NVIDIA GPU of compute capability 9.0 that nvidia-smi "
-                                "lists, or use device 'cpu'");
+                                "; needs an NVIDIA GPU of compute capability 9.0 or 10.x that "
+                                "nvidia-smi lists, or use device 'cpu'");
 }
 
 Result<std::unique_ptr<Device>> OpenCudaDevice(int32_t ordinal) {

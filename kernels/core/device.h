@@ -49,6 +49,12 @@ class Stream {
   virtual Status Synchronize() = 0;
 };
 
+// Of a device with memory of its own, as other programs leave it. Zeros: it shares the host's.
+struct DeviceMemory {
+  int64_t free_bytes = 0;
+  int64_t total_bytes = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -59,6 +65,7 @@ class Device {
   virtual void Free(void* pointer) = 0;
   // True when kernels may read host memory in place (weights stay in the file mapping).
   virtual bool reads_host_memory() const = 0;
+  virtual DeviceMemory memory() const = 0;
   virtual std::string Describe() const = 0;
 };
 

@@ -7,6 +7,16 @@
 
 namespace firesteel {
 
+// Makes equal arguments equal bytes, where the compiler can.
+template <typename T>
+void ClearPadding([[maybe_unused]] T* value) {
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_clear_padding)
+  __builtin_clear_padding(value);
+#endif
+#endif
+}
+
 template <typename Args>
 struct LaunchPayload {
   void (*op)(Stream&, const Args&);
@@ -16,7 +26,8 @@ struct LaunchPayload {
 template <typename Args>
 void Launch(Stream& stream, void (*op)(Stream&, const Args&), const Args& args) {
   static_assert(std::is_trivially_copyable_v<Args>, "kernel arguments are PODs");
-  const LaunchPayload<Args> payload{op, args};
+  LaunchPayload<Args> payload{op, args};
+  ClearPadding(&payload);
   const RecordedOp record{[](Stream& s, const void* bytes) {
                             const auto& p = *static_cast<const LaunchPayload<Args>*>(bytes);
                             p.op(s, p.args);

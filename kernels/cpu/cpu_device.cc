@@ -61,6 +61,7 @@ class CpuDevice final : public Device {
   }
 
   bool reads_host_memory() const override { return true; }
+  DeviceMemory memory() const override { return {}; }
   std::string Describe() const override {
     return "cpu (" + std::to_string(pool_.threads()) + " threads)";
   }

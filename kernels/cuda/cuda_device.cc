@@ -11,7 +11,10 @@
 namespace firesteel {
 namespace {
 
-constexpr int kNeededMajor = 9;
+// Hopper, and data-centre Blackwell by what the driver compiles from PTX. Later GPUs of other families have less than half
+// of the shared memory that these kernels take.
+constexpr int kHopperMajor = 9;
+constexpr int kBlackwellMajor = 10;
 
 class CudaDevice final : public Device {
  public:
@@ -35,6 +38,15 @@ class CudaDevice final : public Device {
   void Free(void* pointer) override { cudaFree(pointer); }
 
   bool reads_host_memory() const override { return false; }
+  DeviceMemory memory() const override {
+    size_t free = 0;
+    size_t total = 0;
+    if (cudaMemGetInfo(&free, &total) != cudaSuccess) {
+      cudaGetLastError();  // the plan then goes without; a buffer that does not fit is still reported
+      return {};
+    }
+    return {static_cast<int64_t>(free), static_cast<int64_t>(total)};
+  }
   std::string Describe() const override { return "cuda (" + name_ + ")"; }
 
  private:
@@ -54,10 +66,10 @@ Result<std::unique_ptr<Device>> CreateCudaDevice(int ordinal) {
   cudaDeviceProp properties{};
   FIRESTEEL_RETURN_IF_ERROR(
       CudaStatus(cudaGetDeviceProperties(&properties, ordinal), "reading a GPU's properties"));
-  if (properties.major != kNeededMajor) {
+  if (properties.major != kHopperMajor && properties.major != kBlackwellMajor) {
     return Unsupported("GPU " + std::to_string(ordinal) + " (" + properties.name +
                        ") has compute capability " + std::to_string(properties.major) + "." +
-                       std::to_string(properties.minor) + ", these kernels need 9.0");
+                       std::to_string(properties.minor) + ", these kernels need 9.0 or 10.x");
   }
   FIRESTEEL_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal), "selecting a GPU"));
   FIRESTEEL_ASSIGN_OR_RETURN(std::unique_ptr<CudaStream> stream, CudaStream::Create());

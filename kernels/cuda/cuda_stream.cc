@@ -13,6 +13,8 @@ namespace {
 // A step's plan and results together stay far below this; larger copies happen at start-up only.
 constexpr size_t kPinnedBytes = size_t{8} << 20;
 constexpr size_t kPinnedAlignment = 64;
+// Compute capability of Hopper. Its architecture-specific instructions exist on no later one.
+constexpr int kHopperMajor = 9;
 
 class CudaGraph final : public Graph {
  public:
@@ -45,6 +47,10 @@ Result<std::unique_ptr<CudaStream>> CudaStream::Create() {
   FIRESTEEL_RETURN_IF_ERROR(
       CudaStatus(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
                  "counting multiprocessors"));
+  int major = 0;
+  FIRESTEEL_RETURN_IF_ERROR(
+      CudaStatus(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+                 "reading the compute capability"));
   cudaStream_t handle = nullptr;
   FIRESTEEL_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking),
                                        "creating a CUDA stream"));
@@ -54,8 +60,8 @@ Result<std::unique_ptr<CudaStream>> CudaStream::Create() {
     cudaStreamDestroy(handle);
     return CudaStatus(error, "allocating pinned host memory");
   }
-  return std::unique_ptr<CudaStream>(
-      new CudaStream(handle, static_cast<std::byte*>(pinned), multiprocessors));
+  return std::unique_ptr<CudaStream>(new CudaStream(handle, static_cast<std::byte*>(pinned),
+                                                    multiprocessors, major == kHopperMajor));
 }
 
 CudaStream::~CudaStream() {

@@ -28,6 +28,8 @@ class CudaStream final : public Stream {
   cudaStream_t handle() const { return handle_; }
   // Of the stream's device. Kernels choose tile sizes by it where every choice gives the same bits.
   int multiprocessors() const { return multiprocessors_; }
+  // Whether the kernels under sm90/ run on it. Everything else runs on later GPUs too.
+  bool hopper() const { return hopper_; }
 
   // A CUDA graph is captured by the driver, not by a tape: operations always run.
   bool Record(const RecordedOp&) override { return false; }
@@ -51,8 +53,8 @@ class CudaStream final : public Stream {
     size_t bytes;
   };
 
-  CudaStream(cudaStream_t handle, std::byte* pinned, int32_t multiprocessors)
-      : handle_(handle), pinned_(pinned), multiprocessors_(multiprocessors) {}
+  CudaStream(cudaStream_t handle, std::byte* pinned, int32_t multiprocessors, bool hopper)
+      : handle_(handle), pinned_(pinned), multiprocessors_(multiprocessors), hopper_(hopper) {}
   // Pinned bytes that no copy in flight uses, or nullptr when this copy does not fit.
   std::byte* TakePinned(size_t bytes);
   void Keep(cudaError_t error, const char* what);
@@ -60,6 +62,7 @@ class CudaStream final : public Stream {
   cudaStream_t handle_;
   std::byte* pinned_;
   int32_t multiprocessors_;
+  bool hopper_;
   size_t pinned_used_ = 0;
   std::vector<PendingCopy> pending_;
   Status first_error_ = Status::Ok();
@@ -72,5 +75,6 @@ inline cudaStream_t CudaStreamOf(Stream& stream) {
 inline int32_t MultiprocessorsOf(Stream& stream) {
   return static_cast<CudaStream&>(stream).multiprocessors();
 }
+inline bool IsHopper(Stream& stream) { return static_cast<CudaStream&>(stream).hopper(); }
 
 }  // namespace firesteel

@@ -7,9 +7,9 @@ if(NOT FIRESTEEL_CUDA STREQUAL "OFF")
   endif()
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
-    # wgmma exists on sm_90a alone: no plain compute_90 pass may see these sources.
+    # Hopper's code, and PTX that the driver compiles for data-centre Blackwell.
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-      set(CMAKE_CUDA_ARCHITECTURES 90a-real)
+      set(CMAKE_CUDA_ARCHITECTURES 90a-real 90-virtual)
     endif()
     set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
     enable_language(CUDA)

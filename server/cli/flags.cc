@@ -65,6 +65,9 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine, RawFlags* raw) {
   app->add_option("--cache-tokens", engine->cache_tokens,
                   "Capacity of the context cache in tokens; 0: automatic")
       ->capture_default_str();
+  app->add_option("--memory-fraction", engine->memory_fraction,
+                  "Share of a GPU's memory for weights, buffers and automatic caches together")
+      ->capture_default_str();
   app->add_flag("--eager", raw->eager, "Run every step without captured graphs");
   app->add_flag("--no-prefix-cache", raw->no_prefix_cache, "Never share cached prompt prefixes");
 }

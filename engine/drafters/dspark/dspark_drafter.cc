@@ -13,13 +13,9 @@
 
 namespace firesteel {
 
-DsparkDrafter::DsparkDrafter(Device& device, const DeepseekModel& target, DsparkWeights weights,
+DsparkDrafter::DsparkDrafter(const DeepseekModel& target, DsparkWeights weights,
                              const Options& options)
-    : device_(device),
-      target_(target),
-      config_(target.config()),
-      weights_(std::move(weights)),
-      options_(options) {
+    : target_(target), config_(target.config()), weights_(std::move(weights)), options_(options) {
   spec_.draft_length = options_.draft_length;
   spec_.block_rows = config_.dspark.block;
   spec_.tapped_layers = config_.dspark.target_layers;
@@ -67,8 +63,7 @@ void DsparkDrafter::Bind(DeviceArena& arena, const StepLimits& limits,
                          const TargetModel::Caches& caches) {
   const int32_t block = config_.dspark.block;
   const int64_t draft_rows = int64_t{limits.sequences} * block;
-  const RopeTable rope =
-      CarveRopeTable(arena, device_, "draft.rope", config_, false, caches.positions);
+  const RopeTable rope = CarveRopeTable(arena, "draft.rope", config_, false, caches.positions);
   for (size_t s = 0; s < stages_.size(); ++s) {
     BlockCaches c;
     c.window = CarveWindowPages(arena, "mtp." + std::to_string(s) + ".window", config_,

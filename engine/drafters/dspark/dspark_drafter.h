@@ -25,8 +25,7 @@ class DsparkDrafter final : public Drafter {
   };
 
   // `target` shares its embedding and LM head and must outlive the drafter.
-  DsparkDrafter(Device& device, const DeepseekModel& target, DsparkWeights weights,
-                const Options& options);
+  DsparkDrafter(const DeepseekModel& target, DsparkWeights weights, const Options& options);
 
   const DraftSpec& spec() const override { return spec_; }
   int64_t window_bytes_per_block(int32_t block_tokens) const override;
@@ -50,7 +49,6 @@ class DsparkDrafter final : public Drafter {
  private:
   void EnqueueHead(StepContext& context, const LaneRows& rows);
 
-  Device& device_;
   const DeepseekModel& target_;
   const DeepseekConfig& config_;
   const DsparkWeights weights_;

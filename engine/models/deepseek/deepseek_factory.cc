@@ -75,19 +75,18 @@ struct WeightSources {
 };
 
 void Assemble(const DeepseekConfig& config, const EngineOptions& options, int32_t draft_length,
-              Device& device, const WeightSources& weights, LoadedModel* model) {
+              const WeightSources& weights, LoadedModel* model) {
   DeepseekModel::Options target_options;
   target_options.cache_dtype = StorageOf(options.cache_dtype);
   target_options.activations = options.activations;
   if (draft_length > 0) target_options.tapped_layers = config.dspark.target_layers;
-  auto target = std::make_unique<DeepseekModel>(device, config, weights.target(), target_options);
+  auto target = std::make_unique<DeepseekModel>(config, weights.target(), target_options);
   if (draft_length > 0) {
     DsparkDrafter::Options draft_options;
     draft_options.cache_dtype = target_options.cache_dtype;
     draft_options.activations = target_options.activations;
     draft_options.draft_length = draft_length;
-    model->drafter =
-        std::make_unique<DsparkDrafter>(device, *target, weights.draft(), draft_options);
+    model->drafter = std::make_unique<DsparkDrafter>(*target, weights.draft(), draft_options);
   } else {
     model->drafter = std::make_unique<NoneDrafter>();
   }
@@ -108,7 +107,7 @@ Status CreateDeepseek(const EngineOptions& options, Device& device, DeviceArena&
   WeightPlacer placer(device, arena);
   const WeightSources weights{[&] { return LoadDeepseekWeights(config, set, placer); },
                               [&] { return LoadDsparkWeights(config, set, placer); }};
-  Assemble(config, options, draft_length, device, weights, model);
+  Assemble(config, options, draft_length, weights, model);
   if (draft_length == 0 && config.dspark.block > 0) SkipDsparkWeights(config, set);
   return set.CheckAllTaken();
 }
@@ -120,7 +119,7 @@ Status CreateSyntheticDeepseek(const DeepseekConfig& config, const EngineOptions
   SyntheticTensors tensors(device, arena, config.experts);
   const WeightSources weights{[&] { return MakeDeepseekWeights(config, tensors); },
                               [&] { return MakeDsparkWeights(config, tensors); }};
-  Assemble(config, options, draft_length, device, weights, model);
+  Assemble(config, options, draft_length, weights, model);
   return Status::Ok();
 }
 

@@ -97,8 +97,8 @@ std::vector<float> RopeFrequencies(const DeepseekConfig& c, bool compressed) {
   return frequencies;
 }
 
-RopeTable CarveRopeTable(DeviceArena& arena, Device& device, const std::string& name,
-                         const DeepseekConfig& c, bool compressed, int32_t positions) {
+RopeTable CarveRopeTable(DeviceArena& arena, const std::string& name, const DeepseekConfig& c,
+                         bool compressed, int32_t positions) {
   const std::vector<float> frequencies = RopeFrequencies(c, compressed);
   const int64_t half = c.rope_dim / 2;
   std::vector<float> cos(static_cast<size_t>(positions * half));
@@ -112,9 +112,8 @@ RopeTable CarveRopeTable(DeviceArena& arena, Device& device, const std::string& 
     }
   }
   const auto place = [&](const char* what, const std::vector<float>& values) {
-    float* data = arena.Carve<float>(name + what, static_cast<int64_t>(values.size()));
-    device.stream().CopyToDevice(data, values.data(), static_cast<int64_t>(values.size()) * 4);
-    return data;
+    const int64_t bytes = static_cast<int64_t>(values.size()) * 4;
+    return static_cast<const float*>(arena.Place(name + what, values.data(), bytes));
   };
   return RopeTable{place(".cos", cos), place(".sin", sin), c.rope_dim};
 }

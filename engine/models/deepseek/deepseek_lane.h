@@ -83,7 +83,7 @@ LaneBuffers CarveLane(DeviceArena& arena, const std::string& name, const Deepsee
 // f_i = theta^(-2i / rope); YaRN blends f_i and f_i / factor by a linear ramp over the correction range (Peng et al.,
 // "YaRN", 2023); amplitude 1.
 std::vector<float> RopeFrequencies(const DeepseekConfig& config, bool compressed);
-RopeTable CarveRopeTable(DeviceArena& arena, Device& device, const std::string& name,
-                         const DeepseekConfig& config, bool compressed, int32_t positions);
+RopeTable CarveRopeTable(DeviceArena& arena, const std::string& name, const DeepseekConfig& config,
+                         bool compressed, int32_t positions);
 
 }  // namespace firesteel

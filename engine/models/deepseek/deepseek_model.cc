@@ -24,9 +24,9 @@ KvFormat IndexCacheFormat(DType cache_dtype) {
   return cache_dtype == DType::kBf16 ? KvFormat::kBf16 : KvFormat::kFp8Index;
 }
 
-DeepseekModel::DeepseekModel(Device& device, const DeepseekConfig& config, DeepseekWeights weights,
+DeepseekModel::DeepseekModel(const DeepseekConfig& config, DeepseekWeights weights,
                              const Options& options)
-    : device_(device), config_(config), weights_(std::move(weights)), options_(options) {
+    : config_(config), weights_(std::move(weights)), options_(options) {
   spec_.vocab = config_.vocab;
   spec_.max_positions = config_.max_positions;
   spec_.window_tokens = config_.window;
@@ -174,10 +174,9 @@ void DeepseekModel::BindLayer(DeviceArena& arena, const Caches& caches, int32_t 
 }
 
 void DeepseekModel::Bind(DeviceArena& arena, const StepLimits& limits, const Caches& caches) {
-  const RopeTable plain =
-      CarveRopeTable(arena, device_, "rope.main", config_, false, caches.positions);
+  const RopeTable plain = CarveRopeTable(arena, "rope.main", config_, false, caches.positions);
   const RopeTable compressed =
-      CarveRopeTable(arena, device_, "rope.compress", config_, true, caches.positions);
+      CarveRopeTable(arena, "rope.compress", config_, true, caches.positions);
   for (int32_t l = 0; l < config_.layers; ++l) {
     DeepseekLayer& layer = layers_[static_cast<size_t>(l)];
     layer.set_rope(layer.setup().ratio == 0 ? plain : compressed);

@@ -29,8 +29,7 @@ class DeepseekModel final : public TargetModel {
     std::vector<int32_t> tapped_layers;  // features are captured after these; empty: none
   };
 
-  DeepseekModel(Device& device, const DeepseekConfig& config, DeepseekWeights weights,
-                const Options& options);
+  DeepseekModel(const DeepseekConfig& config, DeepseekWeights weights, const Options& options);
 
   const TargetSpec& spec() const override { return spec_; }
   int64_t context_bytes_per_block(int32_t block_tokens) const override;
@@ -49,7 +48,6 @@ class DeepseekModel final : public TargetModel {
  private:
   void BindLayer(DeviceArena& arena, const Caches& caches, int32_t index);
 
-  Device& device_;
   const DeepseekConfig config_;
   const DeepseekWeights weights_;
   const Options options_;

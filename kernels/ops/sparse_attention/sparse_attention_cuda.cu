@@ -248,14 +248,16 @@ void LaunchDraft(cudaStream_t stream, const SparseAttentionArgs& a, int32_t mult
 void SparseAttentionCuda(Stream& stream, const SparseAttentionArgs& a) {
   if (a.rows == 0) return;
   const cudaStream_t handle = CudaStreamOf(stream);
-  if (sm90::DecodeAttentionServes(a)) {
+  const bool hopper = IsHopper(stream);
+  if (hopper && sm90::DecodeAttentionServes(a)) {
     // A failed launch stays in the thread's error state for Synchronize().
     sm90::LaunchDecodeAttention(
         handle, a, sm90::SelectDecodeHeads(a.rows, a.heads, MultiprocessorsOf(stream)));
     return;
   }
   if (!mma_attention::Serves(a)) return LaunchPortable(handle, a);
-  if (sm90::DraftAttentionServes(a)) return LaunchDraft(handle, a, MultiprocessorsOf(stream));
+  if (hopper && sm90::DraftAttentionServes(a))
+    return LaunchDraft(handle, a, MultiprocessorsOf(stream));
   if (a.window.format == KvFormat::kFp8) return LaunchMmaFormat<KvFormat::kFp8>(handle, a);
   LaunchMmaFormat<KvFormat::kBf16>(handle, a);
 }

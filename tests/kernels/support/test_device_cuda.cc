@@ -57,6 +57,7 @@ class FinishingDevice final : public Device {
   void* Allocate(int64_t bytes) override { return inner_->Allocate(bytes); }
   void Free(void* pointer) override { inner_->Free(pointer); }
   bool reads_host_memory() const override { return inner_->reads_host_memory(); }
+  DeviceMemory memory() const override { return inner_->memory(); }
   std::string Describe() const override { return inner_->Describe(); }
 
  private:

@@ -71,6 +71,8 @@ TEST_CASE("every engine flag reaches the options") {
                                          "99",
                                          "--cache-tokens",
                                          "1000",
+                                         "--memory-fraction",
+                                         "0.5",
                                          "--eager",
                                          "--max-tokens",
                                          "9",
@@ -94,6 +96,7 @@ TEST_CASE("every engine flag reaches the options") {
   CHECK(engine.prefill_chunk == 32);
   CHECK(engine.max_model_len == 99);
   CHECK(engine.cache_tokens == 1000);
+  CHECK(engine.memory_fraction == 0.5);
   CHECK_FALSE(engine.graphs);
   const SamplingParams& sampling = parsed.options->offline.sampling;
   CHECK(sampling.max_tokens == 9);
