@@ -87,10 +87,10 @@ Result<MemoryPlan> PlanRankMemory(const EngineOptions& options, Device& device, 
   const int64_t left = allowed - used - base;
   if (left < least.bytes_per_context_block) {
     return ResourceExhausted(
-        device.Describe() + " has " + Gigabytes(memory.total_bytes) + ", of which memory-fraction " +
-        std::to_string(options.memory_fraction) + " allows " + Gigabytes(allowed) +
-        "; weights and other programs hold " + Gigabytes(used) + ", step buffers need " +
-        Gigabytes(std::max<int64_t>(base, 0)) +
+        device.Describe() + " has " + Gigabytes(memory.total_bytes) +
+        ", of which memory-fraction " + std::to_string(options.memory_fraction) + " allows " +
+        Gigabytes(allowed) + "; weights and other programs hold " + Gigabytes(used) +
+        ", step buffers need " + Gigabytes(std::max<int64_t>(base, 0)) +
         " and nothing is left for caches: lower max-sequences or max-batched-tokens, or raise "
         "memory-fraction");
   }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels/core/float_codec.h"
+#include "kernels/core/math.h"
 #include "kernels/cpu/highway_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -75,26 +76,23 @@ class Bf16Loader {
   int64_t in_;
 };
 
-// kSmallScales: every scale is at most 2^7, so that 2^120 * scale is a number.
+// Rows of one row of scale tiles, whose scales are `scales`, one for each group of columns. kSmallScales: they hold
+// 2^120 * scale.
 template <bool kSmallScales>
 class Fp8Loader {
  public:
-  Fp8Loader(const Weight& w, int64_t o)
-      : weight_(w), rows_(static_cast<const uint8_t*>(w.data) + o * w.in), first_(o) {}
+  Fp8Loader(const Weight& w, const float* scales, int64_t o)
+      : rows_(static_cast<const uint8_t*>(w.data) + o * w.in), in_(w.in), scales_(scales) {}
   void BeginGroup(int c, int64_t g) {
-    const int64_t tiles_in = (weight_.in + weight_.block - 1) / weight_.block;
-    const int64_t tile = (first_ + c) / weight_.block * tiles_in + g * kGroup / weight_.block;
-    float scale = E8M0ToFloat(weight_.scale[tile]);
     // A NaN makes its whole sum NaN, so the group's scale may carry it, and Load needs no look at single codes.
-    if (HasNan(rows_ + c * weight_.in + g * kGroup))
-      scale = std::numeric_limits<float>::quiet_NaN();
-    scale_[c] = hn::Set(FloatTag(), kSmallScales ? scale * 0x1p120F : scale);
+    const bool has_nan = HasNan(rows_ + c * in_ + g * kGroup);
+    scale_[c] = hn::Set(FloatTag(), has_nan ? std::numeric_limits<float>::quiet_NaN() : scales_[g]);
   }
   FloatVec Load(int c, int64_t, int64_t k) const {
     const FloatTag d;
     const hn::Rebind<int32_t, FloatTag> d32;
     const hn::Rebind<int8_t, FloatTag> d8;
-    const int8_t* codes = reinterpret_cast<const int8_t*>(rows_ + c * weight_.in + k);
+    const int8_t* codes = reinterpret_cast<const int8_t*>(rows_ + c * in_ + k);
     // The sign is extended over what the shift leaves of the exponent. See E4M3ToFloat: the bits land 2^120 too low.
     const auto shifted = hn::ShiftLeft<20>(hn::PromoteTo(d32, hn::LoadU(d8, codes)));
     const auto bits = hn::And(shifted, hn::Set(d32, static_cast<int32_t>(0x87f00000U)));
@@ -115,9 +113,9 @@ class Fp8Loader {
     return found;
   }
 
-  const Weight& weight_;
   const uint8_t* rows_;
-  int64_t first_;
+  int64_t in_;
+  const float* scales_;
   FloatVec scale_[kTileOutputs];
 };
 
@@ -279,16 +277,38 @@ void Range(MakeLoader make, const float* const* x, float* const* y, int64_t rows
   }
 }
 
-bool ScalesAreSmall(const Weight& w, int64_t o_begin, int64_t o_end) {
-  constexpr uint8_t kLargest = 127 + 7;  // 2^7
-  const int64_t tiles_in = (w.in + w.block - 1) / w.block;
-  const uint8_t* begin = w.scale + o_begin / w.block * tiles_in;
-  const uint8_t* end = w.scale + (o_end + w.block - 1) / w.block * tiles_in;
-  return std::all_of(begin, end, [](uint8_t code) { return code <= kLargest; });
+// 2^120 * scale is a number as long as the scale is at most 2^7.
+bool ScalesAreSmall(const uint8_t* scales, int64_t count) {
+  constexpr uint8_t kLargest = 127 + 7;
+  return std::all_of(scales, scales + count, [](uint8_t code) { return code <= kLargest; });
+}
+
+void Fp8Range(const Weight& w, const float* const* x, float* const* y, int64_t rows,
+              int64_t o_begin, int64_t o_end, float* decoded, float* scales) {
+  const int64_t tiles = CeilDiv<int64_t>(w.in, w.block);
+  for (int64_t o = o_begin; o < o_end;) {
+    const int64_t tile_row = o / w.block;
+    const int64_t stop = Min(o_end, (tile_row + 1) * w.block);
+    const uint8_t* codes = w.scale + tile_row * tiles;
+    const bool small = ScalesAreSmall(codes, tiles);
+    const int64_t tile_groups = w.block / kGroup;
+    for (int64_t t = 0; t < tiles; ++t) {
+      const float scale = E8M0ToFloat(codes[t]) * (small ? 0x1p120F : 1.0F);
+      const int64_t end = Min((t + 1) * tile_groups, w.in / kGroup);
+      for (int64_t g = t * tile_groups; g < end; ++g) scales[g] = scale;
+    }
+    const auto range = [&](auto make) { Range(make, x, y, rows, o, stop, w.in, decoded); };
+    if (small) {
+      range([&](int64_t first) { return Fp8Loader<true>(w, scales, first); });
+    } else {
+      range([&](int64_t first) { return Fp8Loader<false>(w, scales, first); });
+    }
+    o = stop;
+  }
 }
 
 void GemmRowsImpl(const Weight& w, const float* const* x, float* const* y, int64_t rows,
-                  int64_t o_begin, int64_t o_end, float* decoded) {
+                  int64_t o_begin, int64_t o_end, float* decoded, float* scales) {
   switch (w.dtype) {
     case DType::kF32:
       return Range(
@@ -297,13 +317,7 @@ void GemmRowsImpl(const Weight& w, const float* const* x, float* const* y, int64
     case DType::kBf16:
       return Range([&](int64_t o) { return Bf16Loader(w, o); }, x, y, rows, o_begin, o_end, w.in,
                    decoded);
-    case DType::kF8E4M3:
-      if (ScalesAreSmall(w, o_begin, o_end)) {
-        return Range([&](int64_t o) { return Fp8Loader<true>(w, o); }, x, y, rows, o_begin, o_end,
-                     w.in, decoded);
-      }
-      return Range([&](int64_t o) { return Fp8Loader<false>(w, o); }, x, y, rows, o_begin, o_end,
-                   w.in, decoded);
+    case DType::kF8E4M3: return Fp8Range(w, x, y, rows, o_begin, o_end, decoded, scales);
     case DType::kF4E2M1x2:
       return Range([&](int64_t o) { return Fp4Loader(w, o); }, x, y, rows, o_begin, o_end, w.in,
                    decoded);
@@ -323,13 +337,16 @@ namespace {
 // Decoding a tile into memory pays once it serves about three row blocks.
 constexpr int64_t kDecodeOnceRows = 12;
 constexpr int64_t kMinMultipliesPerWorker = 32768;
+constexpr int64_t kColumnsPerScale = 32;  // at least: kGroup
 }  // namespace
 
 void GemmRows(const Weight& weight, const float* const* x, float* const* y, int64_t rows,
               int64_t o_begin, int64_t o_end, WorkerScratch& scratch) {
   const size_t mark = scratch.Mark();
   float* decoded = rows > kDecodeOnceRows ? scratch.Floats(int64_t{4} * weight.in) : nullptr;
-  HWY_DYNAMIC_DISPATCH(GemmRowsImpl)(weight, x, y, rows, o_begin, o_end, decoded);
+  float* scales =
+      weight.dtype == DType::kF8E4M3 ? scratch.Floats(weight.in / kColumnsPerScale) : nullptr;
+  HWY_DYNAMIC_DISPATCH(GemmRowsImpl)(weight, x, y, rows, o_begin, o_end, decoded, scales);
   scratch.Rewind(mark);
 }
 

@@ -97,7 +97,8 @@ TEST_CASE("a device without room for caches is refused with what takes the memor
   CHECK(outcome.status.message().find("lower max-sequences") != std::string::npos);
 }
 
-TEST_CASE("a cache capacity beyond the device's memory is refused before it is reserved", "[exec]") {
+TEST_CASE("a cache capacity beyond the device's memory is refused before it is reserved",
+          "[exec]") {
   EngineOptions options = SmallOptions();
   options.cache_tokens = 1 << 20;
   const Outcome outcome = CreateOn(options, int64_t{1} << 30);

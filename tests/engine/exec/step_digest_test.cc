@@ -17,7 +17,8 @@ std::unique_ptr<RankState> MakeState() {
   return std::move(state).value();
 }
 
-TEST_CASE("a shape's digest stays the same from step to step and differs between shapes", "[exec]") {
+TEST_CASE("a shape's digest stays the same from step to step and differs between shapes",
+          "[exec]") {
   const std::unique_ptr<RankState> state = MakeState();
   const StepShape one{1, 6, 6, true};
   const StepShape two{2, 12, 12, true};
