@@ -58,6 +58,8 @@ Result<double> StepTimer::TimeOnce(int32_t sequences, int32_t drafts, bool propo
   const int32_t rows = drafts + 1;
   header.num_rows = sequences * rows;
   header.num_logit_rows = header.num_rows;
+  // As the scheduler does while drafting does not pay.
+  header.skips_draft_commit = drafts == 0 && !propose ? 1 : 0;
   for (int32_t s = 0; s < sequences; ++s) {
     plan_.sequences()[static_cast<size_t>(s)] =
         PlanSequence{s, s * rows, rows, context_, drafts, s * rows, rows, propose ? 1 : 0};

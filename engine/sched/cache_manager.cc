@@ -151,8 +151,9 @@ void CacheManager::ReleaseAll(SlotId slot) {
   chains_[static_cast<size_t>(slot.value)] = Chain{};
 }
 
-PrefixHit CacheManager::Lookup(std::span<const int32_t> tokens, int32_t max_records) const {
-  return index_.has_value() ? index_->Match(tokens, max_records) : PrefixHit{};
+PrefixHit CacheManager::Lookup(std::span<const int32_t> tokens, int32_t max_records,
+                               bool needs_drafts) const {
+  return index_.has_value() ? index_->Match(tokens, max_records, needs_drafts) : PrefixHit{};
 }
 
 int32_t CacheManager::NumHeld(const PrefixHit& hit, int32_t group) const {
@@ -167,8 +168,9 @@ int32_t CacheManager::NumHeld(const PrefixHit& hit, int32_t group) const {
   return count;
 }
 
-void CacheManager::Attach(SlotId slot, const PrefixHit& hit) {
-  if (hit.length == 0) return;
+int32_t CacheManager::Attach(SlotId slot, const PrefixHit& hit) {
+  if (hit.length == 0) return 0;
+  int32_t draft_begin = 0;
   const int32_t units = hit.length / index_->block_tokens();
   for (int32_t g = 0; g < num_groups(); ++g) {
     BlockTable& t = MutableTable(g, slot);
@@ -181,12 +183,17 @@ void CacheManager::Attach(SlotId slot, const PrefixHit& hit) {
       const BlockId block = index_->block(node, g, i % per_unit);
       pools_[static_cast<size_t>(g)].Acquire(block);
       t.blocks.push_back(block);
+      if (index_->LacksDrafts(g, block)) {
+        draft_begin = (i + 1) * spec_.groups[static_cast<size_t>(g)].block_tokens;
+      }
     }
   }
   chains_[static_cast<size_t>(slot.value)] = {index_->RefTo(hit.path.back()), units};
+  return draft_begin;
 }
 
-void CacheManager::Commit(SlotId slot, std::span<const int32_t> tokens) {
+void CacheManager::Commit(SlotId slot, std::span<const int32_t> tokens,
+                          const Sequence::DraftGap& gap) {
   if (!index_.has_value()) return;
   Chain& chain = chains_[static_cast<size_t>(slot.value)];
   const int32_t unit = index_->block_tokens();
@@ -197,13 +204,13 @@ void CacheManager::Commit(SlotId slot, std::span<const int32_t> tokens) {
   for (; chain.units < complete; ++chain.units) {
     const std::span<const int32_t> part = tokens.subspan(
         static_cast<size_t>(chain.units) * static_cast<size_t>(unit), static_cast<size_t>(unit));
-    chain.last = index_->RefTo(IndexUnit(slot, chain.last.node, chain.units, part));
+    chain.last = index_->RefTo(IndexUnit(slot, chain.last.node, chain.units, part, gap));
   }
 }
 
 // The node of a unit. A new one takes the slot's blocks; one that is there keeps its own and takes what it misses.
 int32_t CacheManager::IndexUnit(SlotId slot, int32_t parent, int32_t depth,
-                                std::span<const int32_t> tokens) {
+                                std::span<const int32_t> tokens, const Sequence::DraftGap& gap) {
   int32_t node = index_->Find(parent, tokens);
   if (node < 0) node = index_->Insert(parent, tokens);
   for (int32_t g = 0; g < num_groups(); ++g) {
@@ -212,7 +219,12 @@ int32_t CacheManager::IndexUnit(SlotId slot, int32_t parent, int32_t depth,
     for (int32_t piece = 0; piece < per_unit; ++piece) {
       const BlockId block = t.blocks[static_cast<size_t>(depth * per_unit + piece)];
       if (!block.valid() || index_->block(node, g, piece).valid()) continue;
-      index_->SetBlock(node, g, piece, block);
+      const CacheGroupSpec& group = spec_.groups[static_cast<size_t>(g)];
+      const int32_t begin = (depth * per_unit + piece) * group.block_tokens;
+      // Only the groups that keep a window hold rows of the draft stages.
+      const bool lacks_drafts =
+          group.retained_tokens > 0 && begin < gap.end && begin + group.block_tokens > gap.begin;
+      index_->SetBlock(node, g, piece, block, lacks_drafts);
       pools_[static_cast<size_t>(g)].SetCached(block);
     }
   }

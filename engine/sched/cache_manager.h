@@ -20,6 +20,7 @@
 #include "engine/plan/step_plan.h"
 #include "engine/sched/block_pool.h"
 #include "engine/sched/prefix_index.h"
+#include "engine/sched/sequence.h"
 
 namespace firesteel {
 
@@ -83,15 +84,18 @@ class CacheManager {
   // Frees every block of the slot. No records: nothing reads a slot's tables until it starts again.
   void ReleaseAll(SlotId slot);
 
-  // The longest prefix of `tokens` that is cached and takes at most max_records append records.
-  PrefixHit Lookup(std::span<const int32_t> tokens, int32_t max_records) const;
+  // The longest prefix of `tokens` that is cached, with `needs_drafts` for the draft stages too, and takes at most
+  // max_records append records.
+  PrefixHit Lookup(std::span<const int32_t> tokens, int32_t max_records,
+                   bool needs_drafts = false) const;
   // Blocks of the hit that running sequences hold, so that sharing them takes none from the free ones.
   int32_t NumHeld(const PrefixHit& hit, int32_t group) const;
   // Maps the blocks of a hit, found by Lookup a moment ago. The next Reserve writes the records. REQUIRES: the slot's
-  // tables are empty.
-  void Attach(SlotId slot, const PrefixHit& hit);
-  // `tokens` are at the slot's committed positions, from 0 on: indexes the units that are complete now.
-  void Commit(SlotId slot, std::span<const int32_t> tokens);
+  // tables are empty. Returns the position from which on the hit's window holds draft rows; 0: all of it does.
+  int32_t Attach(SlotId slot, const PrefixHit& hit);
+  // `tokens` are at the slot's committed positions, from 0 on: indexes the units that are complete now. Positions of `gap`
+  // lack draft rows.
+  void Commit(SlotId slot, std::span<const int32_t> tokens, const Sequence::DraftGap& gap = {});
 
  private:
   // How far a slot's tables are indexed.
@@ -102,7 +106,8 @@ class CacheManager {
 
   BlockId Take(int32_t group);
   int32_t CountReleasable(int32_t group, SlotId slot, int32_t committed_length) const;
-  int32_t IndexUnit(SlotId slot, int32_t parent, int32_t depth, std::span<const int32_t> tokens);
+  int32_t IndexUnit(SlotId slot, int32_t parent, int32_t depth, std::span<const int32_t> tokens,
+                    const Sequence::DraftGap& gap);
   BlockTable& MutableTable(int32_t group, SlotId slot);
   int32_t EntriesFor(int32_t group, int32_t length_upper_bound) const;
   int32_t FirstRetainedEntry(int32_t group, SlotId slot, int32_t committed_length) const;

@@ -13,6 +13,10 @@ constexpr double kObservationWeight = 1.0 / 128.0;
 constexpr double kPriorAcceptance = 0.7;
 // Drafting must promise this much before it replaces plain decoding: timings are that noisy.
 constexpr double kMargin = 1.03;
+// Steps that a sequence may sit out between the first committed row and the probe.
+constexpr int32_t kCommitSlack = 32;
+// The round after a probe is judged before the context is given up again.
+constexpr int32_t kStepsAfterProbe = 2;
 
 }  // namespace
 
@@ -22,12 +26,13 @@ DraftPolicy DraftPolicy::Fixed(int32_t draft_length) {
   return policy;
 }
 
-DraftPolicy DraftPolicy::Auto(const StepCosts& costs) {
+DraftPolicy DraftPolicy::Auto(const StepCosts& costs, int32_t window_tokens) {
   FIRESTEEL_CHECK(!costs.sequences.empty(), "an automatic draft length needs measured costs");
   DraftPolicy policy;
   policy.fixed_ = false;
   policy.draft_length_ = costs.draft_length;
   policy.costs_ = costs;
+  policy.commit_lead_ = window_tokens + kCommitSlack;
   double survival = 1.0;
   for (double& s : policy.survival_) s = survival *= kPriorAcceptance;
   return policy;
@@ -61,6 +66,12 @@ bool DraftPolicy::ShouldPropose(int32_t batch) {
   if (++steps_since_probe_ < kProbeInterval) return false;
   steps_since_probe_ = 0;
   return true;
+}
+
+bool DraftPolicy::ShouldCommit(int32_t batch) const {
+  if (fixed_ || Best(batch) > 0) return true;
+  return steps_since_probe_ < kStepsAfterProbe ||
+         kProbeInterval - steps_since_probe_ <= commit_lead_;
 }
 
 void DraftPolicy::Observe(int32_t drafted, int32_t accepted) {

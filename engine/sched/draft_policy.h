@@ -18,8 +18,8 @@ class DraftPolicy {
  public:
   // Verifies always `draft_length` drafts: a fixed K.
   static DraftPolicy Fixed(int32_t draft_length);
-  // REQUIRES: costs were measured.
-  static DraftPolicy Auto(const StepCosts& costs);
+  // REQUIRES: costs were measured. `window_tokens`: committed positions that a draft block looks back on.
+  static DraftPolicy Auto(const StepCosts& costs, int32_t window_tokens);
 
   // Drafts to verify in a step of `batch` decoding sequences that have drafts.
   int32_t Length(int32_t batch) const;
@@ -28,16 +28,21 @@ class DraftPolicy {
   // in kProbeInterval still drafts, so that a change in acceptance is noticed. Counts the step.
   bool ShouldPropose(int32_t batch);
 
+  // Whether the committed rows of a step of `batch` sequences should enter the draft context: while drafting pays, and
+  // for as long before a probe as it takes to fill a window. Ask after ShouldPropose.
+  bool ShouldCommit(int32_t batch) const;
+
   // A finished round: `accepted` of `drafted` drafts, before truncation at end tokens.
   void Observe(int32_t drafted, int32_t accepted);
 
-  static constexpr int32_t kProbeInterval = 512;
+  static constexpr int32_t kProbeInterval = 2048;
 
  private:
   int32_t Best(int32_t batch) const;
 
   bool fixed_ = true;
   int32_t draft_length_ = 0;
+  int32_t commit_lead_ = 0;  // steps before a probe whose rows are committed
   StepCosts costs_;
   std::array<double, kMaxDraftLength> survival_{};  // [i]: the first i + 1 drafts are accepted
   int32_t steps_since_probe_ = 0;

@@ -23,6 +23,7 @@ PrefixIndex::PrefixIndex(const CacheSpec& spec, std::span<const int32_t> num_blo
     unit_ = std::lcm(unit_, spec_.groups[g].block_tokens);
     found = found || spec_.groups[g].retained_tokens == 0;
     node_of_.emplace_back(static_cast<size_t>(num_blocks[g]), -1);
+    lacks_drafts_.emplace_back(static_cast<size_t>(num_blocks[g]), false);
   }
   FIRESTEEL_CHECK(found, "no cache group retains everything");
   first_piece_.push_back(0);
@@ -49,7 +50,8 @@ size_t PrefixIndex::Slot(int32_t group, int32_t piece) const {
   return static_cast<size_t>(first_piece_[static_cast<size_t>(group)] + piece);
 }
 
-PrefixHit PrefixIndex::Match(std::span<const int32_t> tokens, int32_t max_blocks) const {
+PrefixHit PrefixIndex::Match(std::span<const int32_t> tokens, int32_t max_blocks,
+                             bool needs_drafts) const {
   const size_t unit = static_cast<size_t>(unit_);
   PrefixHit hit;
   int32_t node = -1;
@@ -60,15 +62,15 @@ PrefixHit PrefixIndex::Match(std::span<const int32_t> tokens, int32_t max_blocks
   }
   while (!hit.path.empty()) {
     hit.length = static_cast<int32_t>(hit.path.size()) * unit_;
-    if (HasBlocks(hit.path, hit.length, max_blocks)) return hit;
+    if (HasBlocks(hit.path, hit.length, max_blocks, needs_drafts)) return hit;
     hit.path.pop_back();
   }
   hit.length = 0;
   return hit;
 }
 
-bool PrefixIndex::HasBlocks(std::span<const int32_t> path, int32_t length,
-                            int32_t max_blocks) const {
+bool PrefixIndex::HasBlocks(std::span<const int32_t> path, int32_t length, int32_t max_blocks,
+                            bool needs_drafts) const {
   for (int32_t g = 0; g < static_cast<int32_t>(spec_.groups.size()); ++g) {
     const int32_t per_unit = blocks_per_unit(g);
     const int32_t first = FirstEntry(g, length);
@@ -77,7 +79,8 @@ bool PrefixIndex::HasBlocks(std::span<const int32_t> path, int32_t length,
     if (retains_all(g)) continue;
     for (int32_t entry = first; entry < end; ++entry) {
       const int32_t node = path[static_cast<size_t>(entry / per_unit)];
-      if (!block(node, g, entry % per_unit).valid()) return false;
+      const BlockId held = block(node, g, entry % per_unit);
+      if (!held.valid() || (needs_drafts && LacksDrafts(g, held))) return false;
     }
   }
   return max_blocks >= 0;
@@ -133,12 +136,18 @@ BlockId PrefixIndex::block(int32_t node, int32_t group, int32_t piece) const {
   return at(node).blocks[Slot(group, piece)];
 }
 
-void PrefixIndex::SetBlock(int32_t node, int32_t group, int32_t piece, BlockId block) {
+bool PrefixIndex::LacksDrafts(int32_t group, BlockId block) const {
+  return lacks_drafts_[static_cast<size_t>(group)][static_cast<size_t>(block.value)];
+}
+
+void PrefixIndex::SetBlock(int32_t node, int32_t group, int32_t piece, BlockId block,
+                           bool lacks_drafts) {
   int32_t& owner = node_of_[static_cast<size_t>(group)][static_cast<size_t>(block.value)];
   BlockId& place = at(node).blocks[Slot(group, piece)];
   FIRESTEEL_CHECK(owner < 0 && !place.valid(), "the block or its place is indexed already");
   owner = node;
   place = block;
+  lacks_drafts_[static_cast<size_t>(group)][static_cast<size_t>(block.value)] = lacks_drafts;
 }
 
 void PrefixIndex::Forget(int32_t group, BlockId block, std::vector<GroupBlock>* left) {

@@ -8,6 +8,7 @@
 //      everything behind it: nothing could reach it any more. So nodes never outnumber blocks.
 //   2. a block of a windowed group may be missing; then no hit ends where it is needed.
 //   3. a block belongs to one node at most.
+// A block of a windowed group may lack the rows of the draft stages. A hit on it is as good for whoever does not draft.
 #pragma once
 
 #include <cstdint>
@@ -52,8 +53,10 @@ class PrefixIndex {
   // First block table entry of a group that a sequence with `length` valid positions reads.
   int32_t FirstEntry(int32_t group, int32_t length) const;
 
-  // The longest prefix of `tokens` whose blocks are all there and number at most max_blocks.
-  PrefixHit Match(std::span<const int32_t> tokens, int32_t max_blocks) const;
+  // The longest prefix of `tokens` whose blocks are all there, with `needs_drafts` none that lacks draft rows, and number
+  // at most max_blocks.
+  PrefixHit Match(std::span<const int32_t> tokens, int32_t max_blocks,
+                  bool needs_drafts = false) const;
 
   bool Contains(const NodeRef& ref) const;
   NodeRef RefTo(int32_t node) const;
@@ -64,7 +67,10 @@ class PrefixIndex {
   int32_t Insert(int32_t parent, std::span<const int32_t> tokens);
   BlockId block(int32_t node, int32_t group, int32_t piece) const;
   // REQUIRES: the place is empty and the block is in no node.
-  void SetBlock(int32_t node, int32_t group, int32_t piece, BlockId block);
+  void SetBlock(int32_t node, int32_t group, int32_t piece, BlockId block,
+                bool lacks_drafts = false);
+  // REQUIRES: the block is indexed.
+  bool LacksDrafts(int32_t group, BlockId block) const;
 
   // Gives up one block and whatever cannot be reached without it. Appends all blocks that left, this one included.
   void Forget(int32_t group, BlockId block, std::vector<GroupBlock>* left);
@@ -100,7 +106,8 @@ class PrefixIndex {
   const Node& at(int32_t node) const { return nodes_[static_cast<size_t>(node)]; }
   size_t Slot(int32_t group, int32_t piece) const;
   bool retains_all(int32_t group) const;
-  bool HasBlocks(std::span<const int32_t> path, int32_t length, int32_t max_blocks) const;
+  bool HasBlocks(std::span<const int32_t> path, int32_t length, int32_t max_blocks,
+                 bool needs_drafts) const;
   void Detach(int32_t node);
   void RemoveSubtree(int32_t node, std::vector<GroupBlock>* left);
 
@@ -113,7 +120,8 @@ class PrefixIndex {
   std::vector<Node> nodes_;
   std::vector<int32_t> unused_;
   std::unordered_multimap<uint64_t, int32_t> by_hash_;
-  std::vector<std::vector<int32_t>> node_of_;  // [groups][blocks] node or -1
+  std::vector<std::vector<int32_t>> node_of_;    // [groups][blocks] node or -1
+  std::vector<std::vector<bool>> lacks_drafts_;  // [groups][blocks] of those in a node
   uint64_t next_serial_ = 1;
   int32_t num_nodes_ = 0;
 };

@@ -39,8 +39,9 @@ Scheduler::Scheduler(const SchedulerConfig& config)
       max_hit_records_(config.limits.max_appends - CheckedCast<int32_t>(config.least_appends())),
       cache_(config.cache, config.num_blocks, config.limits.max_sequences, config.prefix_cache),
       table_(config.limits.max_sequences),
-      drafts_(config.costs.sequences.empty() ? DraftPolicy::Fixed(config.draft_length)
-                                             : DraftPolicy::Auto(config.costs)) {
+      drafts_(config.costs.sequences.empty()
+                  ? DraftPolicy::Fixed(config.draft_length)
+                  : DraftPolicy::Auto(config.costs, config.window_tokens())) {
   const size_t slots = static_cast<size_t>(config.limits.max_sequences);
   planned_.reserve(slots);
   candidates_.reserve(slots);
@@ -122,6 +123,7 @@ void Scheduler::ChooseDraftLength() {
   for (const Sequence* s : candidates_) batch += s->phase() == SequencePhase::kDecode ? 1 : 0;
   step_drafts_ = drafts_.Length(Max(batch, 1));
   step_proposes_ = drafts_.ShouldPropose(Max(batch, 1));
+  step_commits_ = drafts_.ShouldCommit(Max(batch, 1));
 }
 
 RowDemand Scheduler::DemandOf(const Sequence& sequence) const {
@@ -137,15 +139,17 @@ void Scheduler::Admit() {
     // The last known token is always run: its logits give the next one.
     const std::span<const int32_t> known = queue_.front().tokens();
     const size_t may_hit = queue_.front().sampling().NeedsEveryRow() ? 0 : known.size() - 1;
-    const PrefixHit hit = cache_.Lookup(known.first(may_hit), max_hit_records_);
+    // What a sampled sequence drafts decides which draws it uses, so it needs the draft context whole.
+    const PrefixHit hit =
+        cache_.Lookup(known.first(may_hit), max_hit_records_, !queue_.front().greedy());
     if (!FitsNow(queue_.front(), hit)) return;
     if (config_.prefix_cache) stats_.prefix_queries += static_cast<int64_t>(known.size());
     stats_.prefix_hits += hit.length;
     std::unique_ptr<Sequence> owned = queue_.PopFront();
     Sequence* sequence = owned.get();
     table_.Place(std::move(owned));
-    cache_.Attach(sequence->slot(), hit);
-    sequence->StartAt(hit.length);
+    const int32_t draft_begin = cache_.Attach(sequence->slot(), hit);
+    sequence->StartAt(hit.length, draft_begin);
   }
 }
 
@@ -239,7 +243,10 @@ void Scheduler::WriteRows(Sequence* sequence, int32_t rows, StepPlan* plan) {
                       .emits = decode || sequence->computed() + rows == sequence->known(),
                       .propose = false};
   planned.propose = planned.emits && sequence->ShouldPropose(config_.draft_length) &&
+                    sequence->HasDraftWindow(config_.window_tokens()) &&
                     (step_proposes_ || !sequence->greedy());
+  // Prompts are cheap to commit many rows at a time, and what they leave in the prefix cache serves everyone.
+  step_commits_ = step_commits_ || !decode || !sequence->greedy();
   const bool scores = !decode && sequence->ScoresPrompt();
   planned.num_logit_rows = decode || scores ? rows : (planned.emits ? 1 : 0);
   if (planned.num_logit_rows > 0) planned.first_logit_row = header.num_logit_rows;
@@ -272,6 +279,7 @@ void Scheduler::FinishPlan(const AppendList& appends, StepPlan* plan) {
   PlanHeader& header = plan->header();
   header.step = next_step_++;
   header.num_appends = appends.count();
+  header.skips_draft_commit = step_commits_ ? 0 : 1;
   bool decode_only = true;
   for (const PlannedRows& planned : planned_) decode_only = decode_only && planned.num_drafts >= 0;
   plan->set_shape(shapes_.ShapeFor({.sequences = header.num_sequences,
@@ -342,11 +350,12 @@ void Scheduler::Apply(const PlannedRows& planned, const SequenceResult& result,
   sequence.OnStepDone();
   if (result.not_finite != 0) return FailSequence(&sequence, events);
   if (decode) {
+    if (!step_commits_) sequence.SkipDraftRows(result.accepted + 1);
     sequence.CommitDecode(result.accepted);
   } else {
     stats_.prompt_tokens += sequence.CommitPrefill(planned.rows);
   }
-  cache_.Commit(sequence.slot(), sequence.committed_tokens());
+  cache_.Commit(sequence.slot(), sequence.committed_tokens(), sequence.draft_gap());
   if (sequence.retiring()) {  // its last event is out already; the tokens came too late
     if (sequence.inflight() == 0) Free(sequence);
     return;
@@ -363,7 +372,8 @@ void Scheduler::Apply(const PlannedRows& planned, const SequenceResult& result,
   }
   const std::span<const int32_t> tokens(result.tokens, static_cast<size_t>(result.num_tokens));
   const Sequence::Emission emission = sequence.Emit(tokens, planned.propose);
-  cache_.Commit(sequence.slot(), sequence.committed_tokens());  // the drafts are known tokens now
+  // The drafts are known tokens now.
+  cache_.Commit(sequence.slot(), sequence.committed_tokens(), sequence.draft_gap());
   event.tokens.assign(tokens.begin(), tokens.begin() + emission.num_tokens);
   if (sequence.sampling().logprobs >= 0) {
     const int32_t last = planned.first_logit_row + planned.num_logit_rows;

@@ -120,6 +120,7 @@ class Scheduler {
   DraftPolicy drafts_;
   int32_t step_drafts_ = 0;
   bool step_proposes_ = false;
+  bool step_commits_ = true;  // the rows of the step planned last enter the draft context
 
   // Reused by every step.
   std::vector<PlannedRows> planned_;

@@ -22,6 +22,12 @@ int32_t SchedulerConfig::max_rows_per_sequence() const {
   return Max(draft_length + 1, Min(prefill_chunk, row_budget()));
 }
 
+int32_t SchedulerConfig::window_tokens() const {
+  int32_t window = 0;
+  for (const CacheGroupSpec& group : cache.groups) window = Max(window, group.retained_tokens);
+  return window;
+}
+
 int64_t SchedulerConfig::least_appends() const {
   int64_t appends = 0;
   for (const CacheGroupSpec& group : cache.groups) {

@@ -33,6 +33,9 @@ struct SchedulerConfig {
   // Rows that one sequence can have in one step: a prefill chunk or a verify block.
   int32_t max_rows_per_sequence() const;
 
+  // Positions that draft blocks look back on: the longest window of a cache group.
+  int32_t window_tokens() const;
+
   // Block appends that the last resort of the oldest sequence may take in one step: one row or verify block.
   int64_t least_appends() const;
 

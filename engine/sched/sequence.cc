@@ -60,9 +60,10 @@ int32_t Sequence::NumDrafts(int32_t draft_length) const {
   return has_drafts_ ? Min(draft_length, remaining()) : 0;
 }
 
-void Sequence::StartAt(int32_t length) {
+void Sequence::StartAt(int32_t length, int32_t draft_begin) {
   FIRESTEEL_CHECK(!announced_ && length < known(), "a prefix hit leaves at least one row to run");
   computed_ = length;
+  draft_gap_ = {0, draft_begin};
   prompt_high_water_ = Max(prompt_high_water_, Min(length, prompt_length_));
 }
 
@@ -71,10 +72,16 @@ void Sequence::OnPlanned() {
   ++inflight_;
 }
 
+void Sequence::SkipDraftRows(int32_t rows) {
+  if (draft_gap_.end == 0) draft_gap_.begin = computed_;
+  draft_gap_.end = computed_ + rows;
+}
+
 void Sequence::Preempt() {
   FIRESTEEL_CHECK(inflight_ == 0, "a sequence with a step in flight cannot be preempted");
   computed_ = 0;
   phase_ = SequencePhase::kPrefill;
+  draft_gap_ = DraftGap{};
   has_drafts_ = false;
   slot_ = SlotId{};
   announced_ = false;

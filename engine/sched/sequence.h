@@ -65,8 +65,9 @@ class Sequence {
   bool ShouldPropose(int32_t draft_length) const { return draft_length > 0 && remaining() > 1; }
 
   void TakeSlot(SlotId slot) { slot_ = slot; }
-  // The caches of the first `length` known tokens are there already. REQUIRES: nothing ran since TakeSlot.
-  void StartAt(int32_t length);
+  // The caches of the first `length` known tokens are there already, those of the draft stages from `draft_begin` on.
+  // REQUIRES: nothing ran since TakeSlot.
+  void StartAt(int32_t length, int32_t draft_begin);
   void OnPlanned();  // one step more in flight
   void OnStepDone() { --inflight_; }
   void Retire() { retiring_ = true; }
@@ -82,6 +83,19 @@ class Sequence {
   int32_t CommitPrefill(int32_t rows);
   // The anchor and `accepted` drafts are committed.
   void CommitDecode(int32_t accepted) { computed_ += accepted + 1; }
+
+  // Positions that the draft context lacks, from the first to the last.
+  struct DraftGap {
+    int32_t begin = 0;
+    int32_t end = 0;
+  };
+  const DraftGap& draft_gap() const { return draft_gap_; }
+  // The next `rows` positions are committed without their draft context.
+  void SkipDraftRows(int32_t rows);
+  // Whether a draft block would find all of the `window` positions before it.
+  bool HasDraftWindow(int32_t window) const {
+    return draft_gap_.end == 0 || computed_ - draft_gap_.end >= window;
+  }
 
   struct Emission {
     int32_t num_tokens = 0;  // of the tokens given, after the cut
@@ -104,6 +118,7 @@ class Sequence {
   int32_t prompt_high_water_ = 0;  // prompt positions computed at least once, or found in the cache
   int32_t prompt_scored_ = 1;      // the first position has no log-probability
   SequencePhase phase_ = SequencePhase::kPrefill;
+  DraftGap draft_gap_;
   bool has_drafts_ = false;  // the device holds drafts for the next round
   SlotId slot_;
   bool announced_ = false;

@@ -42,7 +42,8 @@ struct LiveCounts {
   int32_t sequences;   // planned sequences
   int32_t logit_rows;  // rows that reach the LM head
   int32_t draft_sequences;
-  int32_t draft_rows;  // draft_sequences * block rows
+  int32_t draft_rows;   // draft_sequences * block rows
+  int32_t commit_rows;  // target rows whose draft context is written: all of them, or none
 };
 
 // Live index rows of one attention class. The valid count is mandatory and separate from the padded width.

@@ -50,6 +50,7 @@ TargetOut RankHarness::RunRows(int32_t slot, std::span<const int32_t> tokens, in
   header.num_sequences = 1;
   header.num_rows = rows;
   header.num_logit_rows = rows;
+  header.skips_draft_commit = start + rows <= skip_commits_up_to_ ? 1 : 0;
   plan_.sequences()[0] = PlanSequence{slot, 0, rows, start, -1, 0, rows, 0};
   std::copy(tokens.begin(), tokens.end(), plan_.tokens().begin());
   *shape = StepShape{1, rows, rows, false};

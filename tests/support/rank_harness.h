@@ -34,6 +34,8 @@ class RankHarness {
   // Commits the context [0, anchor_position) of `tokens` to the drafter and proposes from the given anchor token.
   Proposal Propose(int32_t slot, std::span<const int32_t> tokens, int32_t anchor_position,
                    int32_t chunk);
+  // From now on Propose leaves rows of steps that end at or before this position out of the draft context.
+  void SkipCommitsUpTo(int32_t position) { skip_commits_up_to_ = position; }
 
  private:
   // One step of prefill rows with logits for each row, target part only.
@@ -41,6 +43,7 @@ class RankHarness {
 
   std::unique_ptr<RankState> state_;
   StepPlan plan_;
+  int32_t skip_commits_up_to_ = 0;
 };
 
 }  // namespace firesteel

@@ -117,7 +117,7 @@ void DsparkDrafter::EnqueuePrepare(StepContext& context) {
 void DsparkDrafter::EnqueueCommit(StepContext& context, const ConstRows& features) {
   EnqueuePrepare(context);
   const int32_t rows = context.shape.rows;
-  const LiveCount live = &context.meta.live->rows;
+  const LiveCount live = &context.meta.live->commit_rows;
   EnqueueLinear(context, features, weights_.main_proj, main_, rows, live);
   Launch(
       context.stream, context.ops.rms_norm,

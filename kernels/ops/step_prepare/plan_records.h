@@ -16,7 +16,8 @@ struct PlanHeader {
   int32_t num_appends = 0;
   int32_t num_rules = 0;       // SamplingRules that follow the tokens
   int32_t wants_logprobs = 0;  // 1: some sequence asked for log-probabilities of this step
-  int32_t reserved = 0;
+  // 1: no committed row of this step enters the draft context.
+  int32_t skips_draft_commit = 0;
 };
 
 // A slot that starts (or restarts after preemption) with this step.

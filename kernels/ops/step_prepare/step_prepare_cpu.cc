@@ -118,7 +118,12 @@ void PadRow(const StepPrepareArgs& a, int32_t row) {
 void StepPrepareCpu(Stream&, const StepPrepareArgs& a) {
   const PlanHeader& header = *reinterpret_cast<const PlanHeader*>(a.plan);
   ApplySlotChanges(a, header);
-  *a.live = LiveCounts{header.num_rows, header.num_sequences, header.num_logit_rows, 0, 0};
+  *a.live = LiveCounts{header.num_rows,
+                       header.num_sequences,
+                       header.num_logit_rows,
+                       0,
+                       0,
+                       header.skips_draft_commit != 0 ? 0 : header.num_rows};
   const auto* planned = reinterpret_cast<const PlanSequence*>(a.plan + a.sequences_offset);
   const auto* tokens = reinterpret_cast<const int32_t*>(a.plan + a.tokens_offset);
   for (int32_t s = 0; s < header.num_sequences; ++s) {

@@ -53,7 +53,12 @@ __global__ void __launch_bounds__(kSlotThreads)
   const PlanNewSlot* new_slots = Section<PlanNewSlot>(a, a.new_slots_offset);
   for (int32_t i = 0; i < header.num_new_slots; ++i) StartSlot(a, new_slots[i]);
   if (thread == 0) {
-    *a.live = LiveCounts{header.num_rows, header.num_sequences, header.num_logit_rows, 0, 0};
+    *a.live = LiveCounts{header.num_rows,
+                         header.num_sequences,
+                         header.num_logit_rows,
+                         0,
+                         0,
+                         header.skips_draft_commit != 0 ? 0 : header.num_rows};
   }
   __syncthreads();
   const PlanAppend* appends = Section<PlanAppend>(a, a.appends_offset);

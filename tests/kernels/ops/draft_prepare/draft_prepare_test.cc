@@ -80,7 +80,7 @@ class Drafted {
   SlotState slots;
   RowState rows;
   SequenceState sequences;
-  LiveCounts live{7, 3, 2, kGarbage, kGarbage};
+  LiveCounts live{7, 3, 2, kGarbage, kGarbage, 7};
   std::vector<int32_t> slot, chain, token, position, window_row, index, valid, commit_row;
   int32_t width;
 };

@@ -178,7 +178,7 @@ class Prepared {
   SlotState slots;
   RowState rows;
   SequenceState sequences;
-  LiveCounts live{kGarbage, kGarbage, kGarbage, kGarbage, kGarbage};
+  LiveCounts live{kGarbage, kGarbage, kGarbage, kGarbage, kGarbage, kGarbage};
   std::vector<int32_t> logit_rows, window_index, window_valid, all_index, all_valid;
   std::vector<int32_t> entry_row[2], visible[2];
 };
@@ -197,6 +197,7 @@ TEST_CASE("a prefill chunk takes its tokens and positions from the plan", "[ops]
   CHECK(p.live.logit_rows == 0);
   CHECK(p.live.draft_sequences == 0);
   CHECK(p.live.draft_rows == 0);
+  CHECK(p.live.commit_rows == 20);
   p.CheckPadding(20, 1, 0);
 }
 
