@@ -23,8 +23,9 @@ void* DeviceArena::Carve(const std::string& name, int64_t bytes) {
   if (!status_.ok()) return nullptr;
   void* data = nullptr;
   if (use_ == Use::kCount) {
-    data = reinterpret_cast<void*>(kFirstCounted + RoundUp(total_bytes_, kAlignment) +
-                                   kAlignment * static_cast<int64_t>(buffers_.size()));
+    const int64_t address = kFirstCounted + RoundUp(total_bytes_, kAlignment) +
+                            kAlignment * static_cast<int64_t>(buffers_.size());
+    data = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): never followed
   } else {
     data = device_.Allocate(bytes);
   }
