@@ -45,9 +45,9 @@ struct EngineOptions {
   // most 1 GiB on a CPU and what memory_fraction leaves on a GPU. When one sequence of the
   // checkpoint's length does not fit and max_model_len is 0, the length limit is lowered to what fits.
   int64_t cache_tokens = 0;
-  double memory_fraction =
-      0.9;                  // of a GPU's memory, for weights, buffers and automatic caches together
-  int32_t max_queue = 256;  // requests waiting for a slot; more are refused
+  // Of a GPU's memory, for weights, buffers and automatic caches together.
+  double memory_fraction = 0.9;
+  int32_t max_queue = 256;   // requests waiting for a slot; more are refused
   bool prefix_cache = true;  // share the caches of equal prompt beginnings; false: recompute them
   bool graphs = true;        // replay captured steps; false: run every step eagerly
 

@@ -27,8 +27,8 @@ struct MemoryPlan {
   StepLimits step;
   CacheSpec cache;
   std::vector<int32_t> num_blocks;  // per cache group
-  int64_t bytes_per_context_block =
-      0;  // with the window blocks that the prefix cache adds for each
+  // With the window blocks that the prefix cache adds for each.
+  int64_t bytes_per_context_block = 0;
   TargetModel::Caches caches;
 };
 
