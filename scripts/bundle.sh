@@ -35,7 +35,7 @@ add "$binary"
 launch firesteel
 if [[ -e $build/libfiresteel_cuda.so ]]; then
   add "$build/libfiresteel_cuda.so"
-  for suite in kernels_cuda_test kernels_ops_cuda_test golden_cuda_test lossless_cuda_test; do
+  for suite in kernels_cuda_test kernels_ops_cuda_test golden_cuda_test lossless_cuda_test drafters_cuda_test; do
     [[ -e $build/$suite ]] || continue
     add "$build/$suite"
     launch "$suite"

@@ -85,6 +85,7 @@ done
 suite kernels.cuda kernels_cuda_test
 suite golden.demo_v4_cuda golden_cuda_test '[demo_v4]'
 suite golden.demo_v4_bf16_cuda golden_cuda_test '[demo_v4_bf16]'
+suite drafters.draft_context_cuda drafters_cuda_test '[draft_context]'
 suite golden.yarn_cuda golden_cuda_test '[yarn]'
 for factor in activations drafter batch chunk graph cache length prefix preemption; do
   suite "lossless.${factor}_cuda" lossless_cuda_test "[$factor]"

@@ -35,7 +35,12 @@ __device__ __forceinline__ void NamedBarrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
 }
 
-// The same, and whether `mine` is true for any of them.
+// For threads of the `threads` that do not wait themselves: those that call NamedBarrier do, and see what was written before.
+__device__ __forceinline__ void ArriveNamedBarrier(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
+}
+
+// NamedBarrier, and whether `mine` is true for any of its threads.
 __device__ __forceinline__ bool NamedBarrierAny(int id, int threads, bool mine) {
   uint32_t any;
   asm volatile(

@@ -21,6 +21,15 @@ __device__ __forceinline__ void StoreTransposed2(uint32_t shared, uint32_t r0, u
                : "memory");
 }
 
+// Four 8x8 tiles of bf16 pairs as they are: lane l's pairs of a tile are (row l / 4, columns 2 (l % 4) and + 1); lane
+// 8 i + j supplies the address of the 16 bytes that hold row j of tile i.
+__device__ __forceinline__ void StoreTiles4(uint32_t shared, uint32_t r0, uint32_t r1, uint32_t r2,
+                                            uint32_t r3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(shared),
+               "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+               : "memory");
+}
+
 __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
   const __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&v);

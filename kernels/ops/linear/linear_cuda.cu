@@ -1,5 +1,6 @@
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/early_launch.cuh"
+#include "kernels/ops/linear/linear_narrow.cuh"
 #include "kernels/ops/linear/linear_split.cuh"
 #include "kernels/ops/linear/linear_tile.cuh"
 
@@ -90,6 +91,11 @@ void LinearCuda(Stream& stream, const LinearArgs& a) {
   if (IsBestSplit(a)) {
     if (a.weight.dtype == DType::kBf16) return LaunchSplit<DType::kBf16>(stream, a);
     return LaunchSplit<DType::kF8E4M3>(stream, a);
+  }
+  if (IsNarrow(a)) {
+    // A refused launch stays in the thread's error state, as any other does.
+    static_cast<void>(LaunchNarrow(CudaStreamOf(stream), a));
+    return;
   }
   DispatchLinear(a.weight.dtype, a.x.dtype, RowTilesFor(a.rows),
                  [&](auto storage, auto row_type, auto row_tiles) {

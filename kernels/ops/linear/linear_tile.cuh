@@ -103,31 +103,38 @@ __device__ inline float SumOfRuns(const float* run, int64_t stride, int32_t part
   return sum;
 }
 
+// acc += one chunk of 16 outputs by 8 rows, from its decoded weights and rows.
+template <DType kStorage, DType kRowType>
+__device__ void MultiplyPieces(const uint32_t (&a)[2][kPiecePairs][kWeightParts<kStorage>],
+                               const uint32_t (&b)[kPiecePairs][kRowParts<kRowType>],
+                               float (&acc)[4]) {
+#pragma unroll
+  for (int j = 0; j < kPiecePairs / 2; ++j) {
+    // The smallest products first. Pairs of parts beyond the 24th bit of the product are left out.
+#pragma unroll
+    for (int order = 2; order >= 0; --order) {
+#pragma unroll
+      for (int p = 0; p < kWeightParts<kStorage>; ++p) {
+        const int q = order - p;
+        if (q < 0 || q >= kRowParts<kRowType>) continue;
+        const uint32_t fragment[4] = {a[0][2 * j][p], a[1][2 * j][p], a[0][2 * j + 1][p],
+                                      a[1][2 * j + 1][p]};
+        MmaBf16(acc, fragment, b[2 * j][q], b[2 * j + 1][q]);
+      }
+    }
+  }
+}
+
 // acc += one chunk: `a` is its decoded weights, rows n * 8 + g are at row[n].
 template <DType kStorage, DType kRowType, int kRowTiles>
 __device__ void MultiplyChunk(const uint32_t (&a)[2][kPiecePairs][kWeightParts<kStorage>],
                               const std::byte* const (&row)[kRowTiles], int32_t column, int32_t in,
                               float (&acc)[kRowTiles][4]) {
-  constexpr int kX = kRowParts<kRowType>;
 #pragma unroll
   for (int n = 0; n < kRowTiles; ++n) {
-    uint32_t b[kPiecePairs][kX];
+    uint32_t b[kPiecePairs][kRowParts<kRowType>];
     LoadRowPiece<kRowType>(row[n], column, in, b);
-#pragma unroll
-    for (int j = 0; j < kPiecePairs / 2; ++j) {
-      // The smallest products first. Pairs of parts beyond the 24th bit of the product are left out.
-#pragma unroll
-      for (int order = 2; order >= 0; --order) {
-#pragma unroll
-        for (int p = 0; p < kWeightParts<kStorage>; ++p) {
-          const int q = order - p;
-          if (q < 0 || q >= kX) continue;
-          const uint32_t fragment[4] = {a[0][2 * j][p], a[1][2 * j][p], a[0][2 * j + 1][p],
-                                        a[1][2 * j + 1][p]};
-          MmaBf16(acc[n], fragment, b[2 * j][q], b[2 * j + 1][q]);
-        }
-      }
-    }
+    MultiplyPieces<kStorage, kRowType>(a, b, acc[n]);
   }
 }
 

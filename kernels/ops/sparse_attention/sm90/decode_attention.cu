@@ -2,6 +2,7 @@
 
 #include "kernels/core/math.h"
 #include "kernels/ops/sparse_attention/sm90/decode_attention.cuh"
+#include "kernels/ops/sparse_attention/sm90/decode_wide.cuh"
 
 namespace firesteel::sm90 {
 namespace {
@@ -16,12 +17,21 @@ cudaError_t LaunchHeads(cudaStream_t stream, const SparseAttentionArgs& args) {
 }
 
 template <KvFormat kFormat>
+cudaError_t LaunchWide(cudaStream_t stream, const SparseAttentionArgs& args) {
+  static_assert(kWideSharedBytes <= 227 * 1024, "a block's shared memory on Hopper");
+  const dim3 grid(static_cast<unsigned>(kClusterBlocks * (args.heads / kWideHeads)),
+                  static_cast<unsigned>(args.rows));
+  return LaunchEarly(WideDecodeAttention<kFormat>, {grid, kDecodeThreads, kWideSharedBytes, 1},
+                     stream, args);
+}
+
+template <KvFormat kFormat>
 cudaError_t LaunchFormat(cudaStream_t stream, const SparseAttentionArgs& args, int32_t tile_heads) {
   switch (tile_heads) {
     case 8: return LaunchHeads<8, kFormat>(stream, args);
     case 16: return LaunchHeads<16, kFormat>(stream, args);
     case 32: return LaunchHeads<32, kFormat>(stream, args);
-    case 64: return LaunchHeads<64, kFormat>(stream, args);
+    case kWideHeads: return LaunchWide<kFormat>(stream, args);
     default: return cudaErrorInvalidValue;
   }
 }
@@ -52,7 +62,7 @@ bool DecodeAttentionServes(const SparseAttentionArgs& args) {
 int32_t SelectDecodeHeads(int32_t rows, int32_t heads, int32_t sm_count) {
   // Time of a tile for 8, 16, 32 and 64 heads, relative to each other: the fewer the heads, the more of it is decoding keys.
   constexpr int32_t kHeads[] = {8, 16, 32, 64};
-  constexpr int32_t kCost[] = {13, 14, 17, 24};
+  constexpr int32_t kCost[] = {13, 14, 17, 14};
   int32_t best = kHeads[0];
   int64_t best_cost = INT64_MAX;
   for (int i = 0; i < 4; ++i) {

@@ -201,6 +201,13 @@ struct TileStages {
   uint32_t full;   // shared address of kStages barriers: one arrival a producer warp
   uint32_t empty;  // the same: one arrival a consumer warp
 
+  // By one thread, before anything else; a fence must follow.
+  __device__ __forceinline__ void InitBarriers(uint32_t consumer_warps) const {
+    for (int i = 0; i < kStages; ++i) {
+      InitBarrier(full + i * 8, kProducerThreads / 32);
+      InitBarrier(empty + i * 8, consumer_warps);
+    }
+  }
   __device__ __forceinline__ uint32_t Keys(int use) const {
     return keys + use % kStages * kTileBytes;
   }
@@ -262,17 +269,23 @@ __device__ __forceinline__ void ProduceBf16Tiles(const SparseAttentionArgs& a,
   WaitCluster();
   ShrinkRegisters<kRegisters>();
   int use = 0;
+  int filled = 0;
   for (int t = first_tile; t < lists.tiles; t += kClusterBlocks, ++use) {
+    // With two stages consumers may keep a tile until they have the next one.
+    if (kStages == 2 && use >= kStages) {
+      asm volatile("cp.async.wait_group 0;\n" ::: "memory");
+      stages.Fill(filled++);
+    }
     stages.WaitEmpty(use);
     Bf16Tile::Copy(a, lists, t, stages.Keys(use));
     asm volatile("cp.async.commit_group;\n" ::: "memory");
-    if (use > 0) {
+    if (filled + 1 == use) {
       asm volatile("cp.async.wait_group 1;\n" ::: "memory");
-      stages.Fill(use - 1);
+      stages.Fill(filled++);
     }
   }
   asm volatile("cp.async.wait_group 0;\n" ::: "memory");
-  if (use > 0) stages.Fill(use - 1);
+  if (filled < use) stages.Fill(filled);
 }
 
 template <KvFormat kFormat, int kStages, int kRegisters>
