@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/core/arena.h"
+#include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/gemm_rows.h"
 
 namespace firesteel {
@@ -14,30 +15,7 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-}  // namespace
-
-Result<double> MeasureCopyGbps(Device& device) {
-  // A GPU copies for too short a time to be timed from outside, so one sample is several larger copies there.
-  const bool on_host = device.reads_host_memory();
-  const int64_t bytes = int64_t{on_host ? 256 : 1024} << 20;
-  const int copies = on_host ? 1 : 8;
-  DeviceArena arena(device);
-  void* from = arena.Carve("copy source", bytes);
-  void* to = arena.Carve("copy target", bytes);
-  Stream& stream = device.stream();
-  double best = 1e30;
-  for (int i = 0; i < 5; ++i) {
-    FIRESTEEL_RETURN_IF_ERROR(stream.Synchronize());
-    const auto start = std::chrono::steady_clock::now();
-    for (int c = 0; c < copies; ++c)
-      stream.CopyOnDevice(c % 2 == 0 ? to : from, c % 2 == 0 ? from : to, bytes);
-    FIRESTEEL_RETURN_IF_ERROR(stream.Synchronize());
-    best = std::min(best, SecondsSince(start));
-  }
-  return 2.0 * static_cast<double>(bytes) * copies / best * 1e-9;
-}
-
-double MeasureGflops(WorkerPool& pool) {
+double CpuGflops(WorkerPool& pool) {
   constexpr int32_t kIn = 1024;
   constexpr int32_t kOut = 16;
   constexpr int64_t kRows = 24;
@@ -66,6 +44,34 @@ double MeasureGflops(WorkerPool& pool) {
     best = std::min(best, SecondsSince(start));
   }
   return 2.0 * kIn * kOut * kRows * static_cast<double>(kLoops) / best * 1e-9;
+}
+
+}  // namespace
+
+Result<double> MeasureCopyGbps(Device& device) {
+  // A GPU copies for too short a time to be timed from outside, so one sample is several larger copies there.
+  const bool on_host = device.reads_host_memory();
+  const int64_t bytes = int64_t{on_host ? 256 : 1024} << 20;
+  const int copies = on_host ? 1 : 8;
+  DeviceArena arena(device);
+  void* from = arena.Carve("copy source", bytes);
+  void* to = arena.Carve("copy target", bytes);
+  Stream& stream = device.stream();
+  double best = 1e30;
+  for (int i = 0; i < 5; ++i) {
+    FIRESTEEL_RETURN_IF_ERROR(stream.Synchronize());
+    const auto start = std::chrono::steady_clock::now();
+    for (int c = 0; c < copies; ++c)
+      stream.CopyOnDevice(c % 2 == 0 ? to : from, c % 2 == 0 ? from : to, bytes);
+    FIRESTEEL_RETURN_IF_ERROR(stream.Synchronize());
+    best = std::min(best, SecondsSince(start));
+  }
+  return 2.0 * static_cast<double>(bytes) * copies / best * 1e-9;
+}
+
+Result<double> MeasureGflops(Device& device) {
+  if (device.reads_host_memory()) return CpuGflops(PoolOf(device.stream()));
+  return device.MeasureProductPeak();
 }
 
 }  // namespace firesteel

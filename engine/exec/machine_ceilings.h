@@ -2,15 +2,14 @@
 #pragma once
 
 #include "kernels/core/device.h"
-#include "kernels/core/parallel_for.h"
 
 namespace firesteel {
 
 // Bytes read plus bytes written per second of a copy far beyond any cache, in GB/s; the error is the device's.
 Result<double> MeasureCopyGbps(Device& device);
 
-// fp32 multiply-adds of the CPU column's own inner kernel on operands that stay in cache, all workers together: the rate that
-// its matrix products can reach.
-double MeasureGflops(WorkerPool& pool);
+// Multiply-adds, counted twice, in GFLOP/s: on a CPU fp32 ones of the column's own inner kernel on operands that stay in cache,
+// all workers together, which is the rate that its matrix products can reach; on a GPU bf16 ones of its matrix units.
+Result<double> MeasureGflops(Device& device);
 
 }  // namespace firesteel

@@ -12,7 +12,6 @@
 #include "engine/exec/step_parts_timer.h"
 #include "engine/models/synthetic_model.h"
 #include "kernels/core/math.h"
-#include "kernels/cpu/cpu_device.h"
 
 namespace firesteel {
 namespace {
@@ -49,7 +48,7 @@ Result<StepBenchMachine> MeasureMachine(const EngineOptions& options) {
   StepBenchMachine machine;
   machine.device = device->Describe();
   FIRESTEEL_ASSIGN_OR_RETURN(machine.copy_gbps, MeasureCopyGbps(*device));
-  if (device->reads_host_memory()) machine.gflops = MeasureGflops(PoolOf(device->stream()));
+  FIRESTEEL_ASSIGN_OR_RETURN(machine.gflops, MeasureGflops(*device));
   return machine;
 }
 

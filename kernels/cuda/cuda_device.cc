@@ -7,6 +7,7 @@
 
 #include "kernels/core/math.h"
 #include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/product_peak.h"
 
 namespace firesteel {
 namespace {
@@ -47,6 +48,7 @@ class CudaDevice final : public Device {
     }
     return {static_cast<int64_t>(free), static_cast<int64_t>(total)};
   }
+  Result<double> MeasureProductPeak() override { return firesteel::MeasureProductPeak(*stream_); }
   std::string Describe() const override { return "cuda (" + name_ + ")"; }
 
  private:

@@ -16,7 +16,7 @@ namespace firesteel {
 inline constexpr char kCudaModuleFile[] = "libfiresteel_cuda.so";
 inline constexpr char kCudaModuleEntry[] = "FiresteelCudaModule";
 // Raised whenever Device, Stream, Graph or an argument struct of the kernel table changes its layout.
-inline constexpr uint32_t kCudaModuleVersion = 4;
+inline constexpr uint32_t kCudaModuleVersion = 5;
 
 struct CudaModuleError {
   StatusCode code;

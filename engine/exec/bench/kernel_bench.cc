@@ -6,7 +6,6 @@
 #include "engine/exec/backend.h"
 #include "engine/exec/bench/kernel_families.h"
 #include "engine/exec/machine_ceilings.h"
-#include "kernels/cpu/cpu_device.h"
 
 namespace firesteel {
 namespace {
@@ -145,8 +144,7 @@ Status RunKernelBench(const KernelBenchOptions& options, const KernelBenchSink& 
   KernelBenchMachine machine;
   machine.device = device->Describe();
   FIRESTEEL_ASSIGN_OR_RETURN(machine.copy_gbps, MeasureCopyGbps(*device));
-  // A GPU's rate would take a matrix kernel that reaches it, and the table's own are what is judged here.
-  if (options.device == DeviceKind::kCpu) machine.gflops = MeasureGflops(PoolOf(device->stream()));
+  FIRESTEEL_ASSIGN_OR_RETURN(machine.gflops, MeasureGflops(*device));
   sink.machine(machine);
 
   CaseRunner runner(*device, options, machine, sink);

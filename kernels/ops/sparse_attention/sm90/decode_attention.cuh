@@ -231,7 +231,7 @@ __device__ __forceinline__ void SendToPeer(const TileConsumer<N>& c,
 }
 
 // Merges column blocks kFirst and kFirst + 1 of the warpgroup with the peer's and stores them.
-template <int N, int kFirst>
+template <int N, KvFormat kFormat, int kFirst>
 __device__ __forceinline__ void MergeColumns(const TileConsumer<N>& c, uint8_t* memory,
                                              const float (&o)[kHalfSlabs][N / 2],
                                              __nv_bfloat16* out) {
@@ -257,22 +257,21 @@ __device__ __forceinline__ void MergeColumns(const TileConsumer<N>& c, uint8_t* 
     }
   }
   NamedBarrier(kGroupBarrier + c.group, kWarpgroup);
-  StoreMergedRows<N>(c, rows, out + (c.group * kHalfSlabs + kFirst) * kSlabCols);
+  StoreMergedRows<N, kFormat>(c, rows, c.group * kHalfSlabs + kFirst, out);
 }
 
-template <int N>
+template <int N, KvFormat kFormat>
 __device__ __forceinline__ void ConsumeTiles(const SparseAttentionArgs& a, const RowLists& lists,
                                              const TileConsumer<N>& c,
                                              const TileStages<DecodeShared<N>::kStages>& stages,
                                              int64_t row, int first_head, uint8_t* memory) {
   using Shared = DecodeShared<N>;
   const int64_t at = row * a.q.stride + int64_t{first_head} * kDecodeHeadDim;
-  LoadDecodeQueries<N>(static_cast<const __nv_bfloat16*>(a.q.data) + at, c.base + Shared::kQueries);
+  LoadDecodeQueries<N, kFormat>(static_cast<const __nv_bfloat16*>(a.q.data) + at,
+                                c.base + Shared::kQueries);
   if (threadIdx.x < N) c.shared->reference[threadIdx.x] = kNoReference;
   WaitCluster();
   GrowRegisters<256 - kProducerRegisters>();
-  asm volatile("cp.async.wait_all;\n" ::: "memory");
-  FenceSharedForWgmma();
   NamedBarrier(kConsumerBarrier, kConsumerThreads);
   float o[kHalfSlabs][N / 2];
 #pragma unroll
@@ -314,9 +313,9 @@ __device__ __forceinline__ void ConsumeTiles(const SparseAttentionArgs& a, const
   __nv_bfloat16* out = static_cast<__nv_bfloat16*>(a.out.data) + row * a.out.stride +
                        int64_t{first_head} * kDecodeHeadDim;
   if (c.rank == 0) {
-    MergeColumns<N, 0>(c, memory, o, out);
+    MergeColumns<N, kFormat, 0>(c, memory, o, out);
   } else {
-    MergeColumns<N, kMergeSlabs>(c, memory, o, out);
+    MergeColumns<N, kFormat, kMergeSlabs>(c, memory, o, out);
   }
 }
 
@@ -346,8 +345,8 @@ __global__ void __cluster_dims__(kClusterBlocks, 1, 1) __launch_bounds__(kDecode
     ProduceTiles<kFormat, Shared::kStages, kProducerRegisters>(a, lists, rank, stages);
     return;
   }
-  ConsumeTiles<N>(a, lists, TileConsumer<N>(Consumer(base, rank, warp), shared), stages, row,
-                  static_cast<int>(blockIdx.x) / kClusterBlocks * N, memory);
+  ConsumeTiles<N, kFormat>(a, lists, TileConsumer<N>(Consumer(base, rank, warp), shared), stages,
+                           row, static_cast<int>(blockIdx.x) / kClusterBlocks * N, memory);
 }
 
 }  // namespace firesteel::sm90

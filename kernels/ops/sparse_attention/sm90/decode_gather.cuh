@@ -73,6 +73,12 @@ struct CacheRow {
   }
 };
 
+// Whether tiles of this format have the columns of a slab in the order of SwapMiddles.
+template <KvFormat kFormat>
+__device__ __forceinline__ bool IsSwappedSlab(int slab) {
+  return kFormat == KvFormat::kFp8 && slab < kDecodeSlabs - 1;
+}
+
 // Asks for the line at `global` to be in the second-level cache soon.
 __device__ __forceinline__ void PrefetchLine(const void* global) {
   asm volatile("prefetch.global.L2 [%0];\n" ::"l"(global) : "memory");
@@ -80,7 +86,7 @@ __device__ __forceinline__ void PrefetchLine(const void* global) {
 
 // fp8 rows travel through registers: a row is 36 pieces of 16 bytes, 28 of sixteen codes and 8 of eight bf16. A thread
 // takes every fourth piece of one row; eight neighbouring threads cover two rows, so that with the swizzle their stores hit all
-// banks once.
+// banks once. The columns that were codes are in the order of SwapMiddles.
 struct Fp8Tile {
   static constexpr int kRowBytes = 576;
   static constexpr int kPieces = 9;
@@ -104,13 +110,15 @@ struct Fp8Tile {
     return lists.InWindow(tile) ? a.window : a.extra;
   }
 
-  // The four threads of a row ask for all its lines.
+  // The four threads of a row ask for all its lines, and for its scales, which lie apart.
   static __device__ __forceinline__ void Prefetch(const KvPages& pages, int32_t row) {
     constexpr int kStep = 80;  // eight of them cover a row and skip no line
     if (row < 0) return;
-    const std::byte* data = CacheRow<kRowBytes>(pages, row).data + Piece() * 2 * kStep;
+    const CacheRow<kRowBytes> at(pages, row);
+    const std::byte* data = at.data + Piece() * 2 * kStep;
     PrefetchLine(data);
     PrefetchLine(data + kStep);
+    if (Piece() == 0) PrefetchLine(at.scale);
   }
 
   // The row whose pieces are loaded next.
@@ -143,7 +151,7 @@ struct Fp8Tile {
     if (i < kPieces - 2) {
       const uint32_t scale = __byte_perm(row_scales.x, row_scales.y, 0x4440 + i) & 0xffU;
       uint4 low, high;
-      DecodeE4M3x16(raw[i], scale, &low, &high);
+      DecodeE4M3x16Swapped(raw[i], scale, &low, &high);
       const uint32_t slab = keys + i * kTileSlabBytes;
       StoreShared16(slab + SlabOffset(Key(), Piece() * 2), low);
       StoreShared16(slab + SlabOffset(Key(), Piece() * 2 + 1), high);
@@ -229,6 +237,20 @@ struct TileStages {
   __device__ __forceinline__ void Release(int use) const { ArriveWarp(empty + use % kStages * 8); }
 };
 
+// While the consumers finish, brings to the second-level cache what the block that will take this one's place reads first.
+// Grid: (blocks of all heads of a row, rows), one block on a multiprocessor.
+__device__ __forceinline__ void PrefetchNextWave(const SparseAttentionArgs& a, int first_tile) {
+  uint32_t multiprocessors;
+  asm("mov.u32 %0, %%nsmid;\n" : "=r"(multiprocessors));
+  const int64_t row = blockIdx.y + (blockIdx.x + multiprocessors) / gridDim.x;
+  if (row >= __ldcg(a.live)) return;
+  const RowLists lists(a, row);
+#pragma unroll
+  for (int t = first_tile; t <= first_tile + kClusterBlocks; t += kClusterBlocks) {
+    Fp8Tile::Prefetch(Fp8Tile::Pages(a, lists, t), Fp8Tile::Row(lists, t));
+  }
+}
+
 // Fills stage after stage with the tiles first_tile, first_tile + kClusterBlocks, ... of a row.
 template <int kStages, int kRegisters>
 __device__ __forceinline__ void ProduceFp8Tiles(const SparseAttentionArgs& a, const RowLists& lists,
@@ -260,6 +282,7 @@ __device__ __forceinline__ void ProduceFp8Tiles(const SparseAttentionArgs& a, co
     next_row = later_row;
     later_row = Fp8Tile::Row(lists, next + 2 * kClusterBlocks);
   }
+  PrefetchNextWave(a, first_tile);
 }
 
 template <int kStages, int kRegisters>
@@ -269,23 +292,17 @@ __device__ __forceinline__ void ProduceBf16Tiles(const SparseAttentionArgs& a,
   WaitCluster();
   ShrinkRegisters<kRegisters>();
   int use = 0;
-  int filled = 0;
   for (int t = first_tile; t < lists.tiles; t += kClusterBlocks, ++use) {
-    // With two stages consumers may keep a tile until they have the next one.
-    if (kStages == 2 && use >= kStages) {
-      asm volatile("cp.async.wait_group 0;\n" ::: "memory");
-      stages.Fill(filled++);
-    }
     stages.WaitEmpty(use);
     Bf16Tile::Copy(a, lists, t, stages.Keys(use));
     asm volatile("cp.async.commit_group;\n" ::: "memory");
-    if (filled + 1 == use) {
+    if (use > 0) {
       asm volatile("cp.async.wait_group 1;\n" ::: "memory");
-      stages.Fill(filled++);
+      stages.Fill(use - 1);
     }
   }
   asm volatile("cp.async.wait_group 0;\n" ::: "memory");
-  if (filled < use) stages.Fill(filled);
+  if (use > 0) stages.Fill(use - 1);
 }
 
 template <KvFormat kFormat, int kStages, int kRegisters>

@@ -112,16 +112,23 @@ struct Consumer {
         thread(static_cast<int>(threadIdx.x) % kWarpgroup) {}
 };
 
-// Queries of N heads into eight slabs of N rows; asynchronous, by the consumers.
-template <int N>
+// Queries of N heads into eight slabs of N rows, in the tiles' order of columns, by the consumers.
+template <int N, KvFormat kFormat>
 __device__ __forceinline__ void LoadDecodeQueries(const __nv_bfloat16* q, uint32_t slabs) {
+  constexpr int kStep = kConsumerThreads / 64;
+  const int piece = static_cast<int>(threadIdx.x) % 64;
+  const int first = static_cast<int>(threadIdx.x) / 64;
+  uint4 v[N / kStep];
 #pragma unroll
-  for (int n0 = 0; n0 < N; n0 += kConsumerThreads / 64) {
-    const int n = n0 + static_cast<int>(threadIdx.x) / 64;
-    const int piece = static_cast<int>(threadIdx.x) % 64;
-    CopyAsync16(slabs + piece / 8 * N * kSlabRowBytes + SlabOffset(n, piece % 8),
-                q + n * kDecodeHeadDim + piece * 8);
+  for (int i = 0; i < N / kStep; ++i) {
+    v[i] = LoadStreaming(q + (first + i * kStep) * kDecodeHeadDim + piece * 8);
   }
+#pragma unroll
+  for (int i = 0; i < N / kStep; ++i) {
+    StoreShared16(slabs + piece / 8 * N * kSlabRowBytes + SlabOffset(first + i * kStep, piece % 8),
+                  IsSwappedSlab<kFormat>(piece / 8) ? SwapMiddles(v[i]) : v[i]);
+  }
+  FenceSharedForWgmma();
 }
 
 // Sends kCount registers of each consumer thread to the same thread of the peer, where they lie in stage 0 in pieces of four.
@@ -134,18 +141,21 @@ __device__ __forceinline__ void SendRegisters(const float* values, uint32_t to, 
   }
 }
 
-// The warpgroup's merged columns from `rows`, N rows of kMergeDim swizzled in shared memory, to the output.
-template <int N>
+// The warpgroup's merged columns, of the slabs from `first_slab` on, to the output: from `rows`, N rows of kMergeDim swizzled in
+// shared memory.
+template <int N, KvFormat kFormat>
 __device__ __forceinline__ void StoreMergedRows(const Consumer& c, const uint8_t* rows,
-                                                __nv_bfloat16* out) {
+                                                int first_slab, __nv_bfloat16* out) {
   constexpr int kRowBytes = kMergeDim * 2;
   constexpr int kPieces = kRowBytes / 16;
 #pragma unroll
   for (int i = c.thread; i < N * kPieces; i += kWarpgroup) {
     const int n = i / kPieces;
     const int piece = i % kPieces;
-    *reinterpret_cast<uint4*>(out + n * kDecodeHeadDim + piece * 8) =
+    const uint4 v =
         *reinterpret_cast<const uint4*>(rows + n * kRowBytes + ((piece ^ (n & 7)) << 4));
+    *reinterpret_cast<uint4*>(out + n * kDecodeHeadDim + first_slab * kSlabCols + piece * 8) =
+        IsSwappedSlab<kFormat>(first_slab + piece / 8) ? SwapMiddles(v) : v;
   }
 }
 

@@ -2,7 +2,7 @@
 // of the matrix unit in place of the keys. Same bits.
 //
 //   scores   S = Q K^T, 64 heads x 64 keys: warpgroup 0. Four lanes hold all scores of a head, so that its softmax needs no
-//            other warp; the next tile's are computed while the output of this one is
+//            other warp
 //   output   each warpgroup: half of the columns of O += P V, in registers. Warpgroup 0 has P in registers, 1 in shared memory
 #pragma once
 
@@ -75,10 +75,10 @@ inline constexpr int kWideScores = kTileKeys / 2;  // of a thread: s[4 j + i] as
 struct WideSoftmax {
   float reference[2] = {kNoReference, kNoReference};
   float sum[2] = {0.0F, 0.0F};
-  float rescale[2];
 
-  // Moves the references of heads with a score above their limit.
-  __device__ __forceinline__ void Move(const float (&s)[kWideScores], float scale) {
+  // Moves the references of heads with a score above their limit; `rescale` is the factor of what was summed before.
+  __device__ __forceinline__ void Move(const float (&s)[kWideScores], float scale,
+                                       float (&rescale)[2]) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float m = fmaxf(s[2 * h], s[2 * h + 1]);
@@ -91,14 +91,13 @@ struct WideSoftmax {
       const bool moves = m > reference[h] + kMaxSlack;
       rescale[h] = moves ? Exp2(reference[h] - m) : 1.0F;
       if (moves) reference[h] = m;
+      sum[h] *= rescale[h];
     }
   }
 
   // Weights of the scores, as the matrix unit takes them from registers, and their sums.
   __device__ __forceinline__ void Weigh(const float (&s)[kWideScores], float scale,
                                         uint32_t (&p)[kWideScores / 2]) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) sum[h] *= rescale[h];
 #pragma unroll
     for (int j = 0; j < kWideScores; j += 4) {
 #pragma unroll
@@ -177,7 +176,7 @@ __device__ __forceinline__ void RescaleWideOutput(float low, float high,
 }
 
 // Merges half `kHalf` of the warpgroup's columns with the peer's and stores it.
-template <int kHalf>
+template <KvFormat kFormat, int kHalf>
 __device__ __forceinline__ void MergeWideColumns(const WideConsumer& c, uint8_t* memory,
                                                  const float (&o)[2][kWideOutputs],
                                                  __nv_bfloat16* out) {
@@ -203,10 +202,11 @@ __device__ __forceinline__ void MergeWideColumns(const WideConsumer& c, uint8_t*
                 tile[3]);
   }
   NamedBarrier(kGroupBarrier + c.group, kWarpgroup);
-  StoreMergedRows<kWideHeads>(c, rows, out + c.group * kWideDim + kHalf * kMergeDim);
+  StoreMergedRows<kWideHeads, kFormat>(c, rows, c.group * kHalfSlabs + kHalf * kMergeSlabs, out);
 }
 
 // The end of either warpgroup: exchanges half of the output with the peer, and stores the other.
+template <KvFormat kFormat>
 __device__ __forceinline__ void FinishWide(const SparseAttentionArgs& a, const WideConsumer& c,
                                            const float (&o)[2][kWideOutputs], int64_t row,
                                            int first_head, uint8_t* memory) {
@@ -227,9 +227,9 @@ __device__ __forceinline__ void FinishWide(const SparseAttentionArgs& a, const W
   __nv_bfloat16* out = static_cast<__nv_bfloat16*>(a.out.data) + row * a.out.stride +
                        int64_t{first_head} * kDecodeHeadDim;
   if (c.rank == 0) {
-    MergeWideColumns<0>(c, memory, o, out);
+    MergeWideColumns<kFormat, 0>(c, memory, o, out);
   } else {
-    MergeWideColumns<1>(c, memory, o, out);
+    MergeWideColumns<kFormat, 1>(c, memory, o, out);
   }
 }
 
@@ -256,42 +256,33 @@ __device__ __forceinline__ void ConsumeWideScores(const SparseAttentionArgs& a,
                                                   float (&o)[2][kWideOutputs]) {
   const float scale = a.scale * kLog2e;
   WideSoftmax softmax;
-  // From a tile's scores to its output.
-  const auto weigh = [&](int use, int tile, float(&s)[kWideScores]) {
+  int use = 0;
+  for (int tile = c.rank; tile < lists.tiles; tile += kClusterBlocks, ++use) {
+    float s[kWideScores];
+    stages.WaitFull(use);
+    EnqueueWideScores(c, stages.Keys(use), s);
+    WgmmaWait<0>();
     uint32_t p[kWideScores / 2];
     MaskWideScores(c, lists.Count(tile), s);
-    softmax.Move(s, scale);
+    float rescale[2];
+    softmax.Move(s, scale, rescale);
     softmax.Weigh(s, scale, p);
-    StoreWideWeights(c, use, p, softmax.rescale);
-    RescaleWideOutput(softmax.rescale[0], softmax.rescale[1], o);
+    StoreWideWeights(c, use, p, rescale);
+    RescaleWideOutput(rescale[0], rescale[1], o);
     EnqueueWideOutput(c, stages.Keys(use), p, o);
-  };
-  int tile = c.rank;
-  if (tile < lists.tiles) {
-    float s[kWideScores];
-    stages.WaitFull(0);
-    EnqueueWideScores(c, stages.Keys(0), s);
     WgmmaWait<0>();
-    int use = 0;
-    for (; tile + kClusterBlocks < lists.tiles; tile += kClusterBlocks, ++use) {
-      weigh(use, tile, s);
-      stages.WaitFull(use + 1);
-      EnqueueWideScores(c, stages.Keys(use + 1), s);
-      WgmmaWait<1>();
-      stages.Release(use);
-      WgmmaWait<0>();
-    }
-    weigh(use, tile, s);
-    WgmmaWait<0>();
+    // Not later, for scores that run beside this: decoding keys is what takes longest.
+    stages.Release(use);
   }
   c.shared->totals.WaitPeerReady(c.rank);
+  DecodeTotals<kWideHeads>& totals = c.shared->totals;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    DecodeTotals<kWideHeads>& totals = c.shared->totals;
     totals.Publish(c.rank, &totals.sum[c.rank][c.Head(h)][c.Part()], softmax.sum[h]);
-    if (c.Part() == h) {
-      totals.Publish(c.rank, &totals.reference[c.rank][c.Head(h)], softmax.reference[h]);
-    }
+  }
+  if (c.Part() < 2) {
+    const float reference = c.Part() == 0 ? softmax.reference[0] : softmax.reference[1];
+    totals.Publish(c.rank, &totals.reference[c.rank][c.Head(c.Part())], reference);
   }
 }
 
@@ -323,18 +314,17 @@ __device__ __forceinline__ void ConsumeWideValues(const RowLists& lists, const W
 }
 
 // A consumer warpgroup from the cluster's start to the end.
-template <int kGroup>
+template <KvFormat kFormat, int kGroup>
 __device__ __forceinline__ void ConsumeWide(const SparseAttentionArgs& a, const RowLists& lists,
                                             const WideConsumer& c,
                                             const TileStages<WideShared::kStages>& stages,
                                             int64_t row, int first_head, uint8_t* memory) {
-  LoadDecodeQueries<kWideHeads>(static_cast<const __nv_bfloat16*>(a.q.data) + row * a.q.stride +
-                                    int64_t{first_head} * kDecodeHeadDim,
-                                c.base + WideShared::kQueries);
+  LoadDecodeQueries<kWideHeads, kFormat>(static_cast<const __nv_bfloat16*>(a.q.data) +
+                                             row * a.q.stride +
+                                             int64_t{first_head} * kDecodeHeadDim,
+                                         c.base + WideShared::kQueries);
   WaitCluster();
   GrowRegisters<kGroup == 0 ? kWideScoreRegisters : kWideValueRegisters>();
-  asm volatile("cp.async.wait_all;\n" ::: "memory");
-  FenceSharedForWgmma();
   NamedBarrier(kConsumerBarrier, kConsumerThreads);
   float o[2][kWideOutputs];  // halves of the warpgroup's columns
 #pragma unroll
@@ -345,7 +335,7 @@ __device__ __forceinline__ void ConsumeWide(const SparseAttentionArgs& a, const 
     ConsumeWideValues(lists, c, stages, o);
   }
   AllowNextKernel();
-  FinishWide(a, c, o, row, first_head, memory);
+  FinishWide<kFormat>(a, c, o, row, first_head, memory);
 }
 
 // Grid: (2 * heads / 64, rows).
@@ -376,9 +366,9 @@ __global__ void __cluster_dims__(kClusterBlocks, 1, 1) __launch_bounds__(kDecode
   const WideConsumer c(Consumer(base, rank, warp), shared);
   const int first_head = static_cast<int>(blockIdx.x) / kClusterBlocks * kWideHeads;
   if (c.group == 0) {
-    ConsumeWide<0>(a, lists, c, stages, row, first_head, memory);
+    ConsumeWide<kFormat, 0>(a, lists, c, stages, row, first_head, memory);
   } else {
-    ConsumeWide<1>(a, lists, c, stages, row, first_head, memory);
+    ConsumeWide<kFormat, 1>(a, lists, c, stages, row, first_head, memory);
   }
 }
 
