@@ -33,12 +33,12 @@ inline bool HasQuads(const ConstRows& rows, int64_t cols) {
          reinterpret_cast<uintptr_t>(rows.data) % bytes == 0;
 }
 
-// Columns [col, col + 4). REQUIRES of all three: HasQuads(rows); col % 4 == 0; `kStorage` is the rows' type.
+// Columns [col, col + 4), past the L1 cache: see early_launch.cuh. REQUIRES of all three: HasQuads(rows); col % 4 == 0; `kStorage` is the rows' type.
 template <DType kStorage>
 __device__ typename StoredQuad<kStorage>::Type LoadStoredQuad(const ConstRows& rows, int64_t row,
                                                               int64_t col) {
   using Quad = typename StoredQuad<kStorage>::Type;
-  return static_cast<const Quad*>(rows.data)[(row * rows.stride + col) / 4];
+  return __ldcg(static_cast<const Quad*>(rows.data) + (row * rows.stride + col) / 4);
 }
 
 __device__ inline float4 LoadQuad(const ConstRows& rows, int64_t row, int64_t col) {

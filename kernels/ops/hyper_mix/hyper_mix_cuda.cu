@@ -166,9 +166,11 @@ void HyperCollapseCuda(Stream& stream, const HyperCollapseArgs& a) {
   }
   constexpr int kRowThreads = mix_four::kThreads + kWarpSize;
   if (a.x.dtype == DType::kF32) {
-    mix_four::CollapseRow<DType::kF32><<<rows, kRowThreads, shared, handle>>>(a);
+    LaunchEarly(mix_four::CollapseRow<DType::kF32, HyperCollapseArgs>,
+                {dim3(rows), kRowThreads, shared, 1}, handle, a);
   } else {
-    mix_four::CollapseRow<DType::kBf16><<<rows, kRowThreads, shared, handle>>>(a);
+    LaunchEarly(mix_four::CollapseRow<DType::kBf16, HyperCollapseArgs>,
+                {dim3(rows), kRowThreads, shared, 1}, handle, a);
   }
 }
 
@@ -183,9 +185,11 @@ void HyperExpandCuda(Stream& stream, const HyperExpandArgs& a) {
   }
   const dim3 grid(static_cast<unsigned>(CeilDiv(a.hidden, 4 * mix_four::kExpandThreads)), rows);
   if (a.x.dtype == DType::kF32) {
-    mix_four::ExpandRow<DType::kF32><<<grid, mix_four::kExpandThreads, 0, handle>>>(a);
+    LaunchEarly(mix_four::ExpandRow<DType::kF32>, {grid, mix_four::kExpandThreads, 0, 1}, handle,
+                a);
   } else {
-    mix_four::ExpandRow<DType::kBf16><<<grid, mix_four::kExpandThreads, 0, handle>>>(a);
+    LaunchEarly(mix_four::ExpandRow<DType::kBf16>, {grid, mix_four::kExpandThreads, 0, 1}, handle,
+                a);
   }
 }
 
@@ -195,9 +199,11 @@ void HyperHeadCuda(Stream& stream, const HyperHeadArgs& a) {
   if (!MixesFour(a.params.streams, a.hidden, a.x, a.out)) {
     HeadKernel<<<rows, kThreads, 0, handle>>>(a);
   } else if (a.x.dtype == DType::kF32) {
-    mix_four::CollapseRow<DType::kF32><<<rows, mix_four::kThreads, 0, handle>>>(a);
+    LaunchEarly(mix_four::CollapseRow<DType::kF32, HyperHeadArgs>,
+                {dim3(rows), mix_four::kThreads, 0, 1}, handle, a);
   } else {
-    mix_four::CollapseRow<DType::kBf16><<<rows, mix_four::kThreads, 0, handle>>>(a);
+    LaunchEarly(mix_four::CollapseRow<DType::kBf16, HyperHeadArgs>,
+                {dim3(rows), mix_four::kThreads, 0, 1}, handle, a);
   }
 }
 

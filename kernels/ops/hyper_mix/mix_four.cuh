@@ -9,6 +9,7 @@
 
 #include "kernels/core/math.h"
 #include "kernels/cuda/block_reduce.cuh"
+#include "kernels/cuda/early_launch.cuh"
 #include "kernels/cuda/row_quad.cuh"
 #include "kernels/ops/hyper_mix/hyper_mix.h"
 
@@ -153,7 +154,7 @@ __device__ inline void MixStreams(const HyperCollapseArgs& a, int64_t row, int32
   MixedOutput own;
   if (lane < kMixed) {
     const int part = lane < kStreams ? 0 : (lane < 2 * kStreams ? 1 : 2);
-    own = {a.mix[row * kMixed + lane], a.params.scale[part], a.params.base[lane]};
+    own = {__ldcg(a.mix + row * kMixed + lane), a.params.scale[part], a.params.base[lane]};
   }
   if (row >= live) return;
   WaitFor<1, kThreads + kWarpSize>();
@@ -185,8 +186,10 @@ __global__ void __launch_bounds__(kThreads + kWarpSize, 2) CollapseRow(Args a) {
   constexpr int kOutputs = kNorms ? kMixed : kStreams;
   extern __shared__ float4 collapsed[];
   __shared__ float partial[2][kWarps];
+  AllowNextKernel();
+  WaitForEarlierKernels();
   const int64_t row = blockIdx.x;
-  const int32_t live = *a.live;
+  const int32_t live = __ldcg(a.live);
   if (gridDim.x > kEagerRows && row >= live) return;
   const int thread = static_cast<int>(threadIdx.x);
   if constexpr (kNorms) {
@@ -203,7 +206,8 @@ __global__ void __launch_bounds__(kThreads + kWarpSize, 2) CollapseRow(Args a) {
     tile.AddSquares(&sum);
   }
   MixedOutput own;
-  if (lane < kStreams) own = {a.mix[row * kOutputs + lane], a.params.scale[0], a.params.base[lane]};
+  if (lane < kStreams)
+    own = {__ldcg(a.mix + row * kOutputs + lane), a.params.scale[0], a.params.base[lane]};
   if (row >= live) return;
   const float squares = WarpReduce((sum.x + sum.y) + (sum.z + sum.w), AddOp{});
   if (lane == 0) partial[0][thread / kWarpSize] = squares;
@@ -249,10 +253,12 @@ __global__ void __launch_bounds__(kThreads + kWarpSize, 2) CollapseRow(Args a) {
 // Grid: (blocks of columns, rows). A thread owns four columns of all streams, so the update in place needs no barrier.
 template <DType kStorage>
 __global__ void __launch_bounds__(kExpandThreads) ExpandRow(HyperExpandArgs a) {
+  AllowNextKernel();
+  WaitForEarlierKernels();
   const int64_t row = blockIdx.y;
   const int32_t c = 4 * static_cast<int32_t>(blockIdx.x * kExpandThreads + threadIdx.x);
   if (c >= a.hidden) return;
-  const int32_t live = *a.live;
+  const int32_t live = __ldcg(a.live);
   if (gridDim.y > kEagerRows && row >= live) return;
   float4 x[kStreams];
 #pragma unroll
@@ -262,11 +268,11 @@ __global__ void __launch_bounds__(kExpandThreads) ExpandRow(HyperExpandArgs a) {
   const float4 f = LoadQuad(a.f, row, c);
   float post[kStreams];
   float comb[kStreams][kStreams];
-  *reinterpret_cast<float4*>(post) = reinterpret_cast<const float4*>(a.post)[row];
+  *reinterpret_cast<float4*>(post) = __ldcg(reinterpret_cast<const float4*>(a.post) + row);
 #pragma unroll
   for (int j = 0; j < kStreams; ++j) {
     *reinterpret_cast<float4*>(comb[j]) =
-        reinterpret_cast<const float4*>(a.comb)[row * kStreams + j];
+        __ldcg(reinterpret_cast<const float4*>(a.comb) + row * kStreams + j);
   }
   if (row >= live) return;
 #pragma unroll

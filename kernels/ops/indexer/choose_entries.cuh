@@ -57,7 +57,7 @@ class RowKeys {
 #pragma unroll
     for (int32_t i = 0; i < kFetched; ++i) {
       const int32_t entry = first + i * kWarpSize + lane;
-      key_[i] = entry < end_ ? keys_[entry] : 0;
+      key_[i] = entry < end_ ? __ldcg(keys_ + entry) : 0;
     }
   }
 

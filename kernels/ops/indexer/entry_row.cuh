@@ -1,4 +1,5 @@
 // What the indexer's kernels share: which rows choose, where an entry of a row's slot is stored, and how scores are ordered.
+// They may start early, so that what other kernels wrote is read past the L1 cache.
 #pragma once
 
 #include <cmath>
@@ -15,16 +16,16 @@ __device__ inline const int32_t* BlockTableOf(const IndexerArgs& a, int32_t slot
 }
 
 __device__ inline int32_t EntryRow(const IndexerArgs& a, int32_t slot, int32_t entry) {
-  return BlockTableOf(a, slot)[entry / a.entries_per_block] * a.entries_per_block +
+  return __ldcg(BlockTableOf(a, slot) + entry / a.entries_per_block) * a.entries_per_block +
          entry % a.entries_per_block;
 }
 
 // Rows that choose at all: those that see more entries than they may keep.
 // REQUIRES: row < a.rows.
 __device__ inline bool Chooses(const IndexerArgs& a, int64_t row) {
-  const int32_t visible =
-      a.visible[row];  // of padding too: the two loads need not wait for each other
-  return row < *a.live && visible > a.top_k;
+  // Of padding too: the two loads need not wait for each other.
+  const int32_t visible = __ldcg(a.visible + row);
+  return row < __ldcg(a.live) && visible > a.top_k;
 }
 
 // Larger scores have larger keys, all above 0. NaN ranks last, as -infinity, and -0 equals 0.

@@ -3,6 +3,7 @@
 #include "kernels/core/math.h"
 #include "kernels/cuda/block_reduce.cuh"
 #include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/early_launch.cuh"
 #include "kernels/cuda/row_access.cuh"
 #include "kernels/ops/indexer/choose_entries.cuh"
 #include "kernels/ops/indexer/entry_row.cuh"
@@ -77,10 +78,12 @@ __global__ void __launch_bounds__(choose_entries::kThreads)
   const int64_t row = first_row + static_cast<int64_t>(blockIdx.x);
   constexpr int32_t kThreads = choose_entries::kThreads;
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
-  const int32_t visible = a.visible[row];
+  AllowNextKernel();
+  WaitForEarlierKernels();
+  const int32_t visible = __ldcg(a.visible + row);
   const int32_t kept = Min(visible, a.top_k);
-  const choose_entries::KeptList list{a, row, a.meta.slot[row], shared};
-  if (row >= *a.live) return;
+  const choose_entries::KeptList list{a, row, __ldcg(a.meta.slot + row), shared};
+  if (row >= __ldcg(a.live)) return;
   if (thread == 0) a.out.valid[row] = kept;
   for (int32_t i = kept + thread; a.chosen != nullptr && i < a.out.width; i += kThreads) {
     a.chosen[row * a.out.width + i] = -1;
@@ -113,13 +116,13 @@ void ChooseRows(const IndexerArgs& a, int32_t first_row, int32_t rows, cudaStrea
   constexpr int32_t kThreads = choose_entries::kThreads;
   constexpr int32_t kFew = 4;
   constexpr int32_t kMany = 26;
-  const auto blocks = static_cast<unsigned>(rows);
+  const LaunchShape shape{dim3(static_cast<unsigned>(rows)), kThreads, 0, 1};
   if (a.max_entries <= kFew * kThreads) {
-    ChooseEntries<kFew><<<blocks, kThreads, 0, stream>>>(a, first_row);
+    LaunchEarly(ChooseEntries<kFew>, shape, stream, a, first_row);
   } else if (a.max_entries <= kMany * kThreads) {
-    ChooseEntries<kMany><<<blocks, kThreads, 0, stream>>>(a, first_row);
+    LaunchEarly(ChooseEntries<kMany>, shape, stream, a, first_row);
   } else {
-    ChooseEntries<0><<<blocks, kThreads, 0, stream>>>(a, first_row);
+    LaunchEarly(ChooseEntries<0>, shape, stream, a, first_row);
   }
 }
 

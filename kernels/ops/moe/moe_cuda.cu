@@ -13,6 +13,8 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarpSize;
+constexpr int kRouteWarps = 2;
+constexpr int kRouteThreads = kRouteWarps * kWarpSize;
 
 // sqrt(log(1 + e^x)) without overflow for large x.
 __device__ float SqrtSoftplus(float x) { return sqrtf(x > 20.0F ? x : log1pf(expf(x))); }
@@ -36,8 +38,65 @@ __device__ Candidate WarpBest(Candidate c) {
   return c;
 }
 
-// One warp per row. Dynamic shared memory: [warps, experts] biased scores, struck out as they are chosen.
-__global__ void __launch_bounds__(kThreads) RouteKernel(MoeRouteArgs a) {
+// Weights of a row's experts from their logits; lane k has expert k of at most a warp's.
+__device__ void StoreRoute(const MoeRouteArgs& a, int64_t row, int32_t expert) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const bool mine = lane < a.top_k;
+  const float value = mine ? SqrtSoftplus(__ldcg(a.logits + row * a.experts + expert)) : 0.0F;
+  float sum = 1e-20F;
+  for (int32_t k = 0; k < a.top_k; ++k) sum += __shfl_sync(0xffffffffU, value, k);
+  if (!mine) return;
+  a.expert[row * a.top_k + lane] = expert;
+  a.weight[row * a.top_k + lane] = value / sum * a.scaling;
+}
+
+// One warp per row, a lane has kHeld scores: a multiple of it that lies 32 experts apart.
+template <int kHeld>
+__global__ void __launch_bounds__(kRouteThreads) RouteKernel(MoeRouteArgs a) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int64_t row = int64_t{blockIdx.x} * kRouteWarps + threadIdx.x / kWarpSize;
+  float bias[kHeld];
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+    const int32_t e = lane + i * kWarpSize;
+    bias[i] = a.token_table == nullptr && e < a.experts ? a.bias[e] : 0.0F;
+  }
+  AllowNextKernel();
+  WaitForEarlierKernels();
+  if (row >= Min(__ldcg(a.live), a.rows)) return;
+  if (a.token_table != nullptr) {
+    const int64_t* table = a.token_table + int64_t{__ldcg(a.token + row)} * a.top_k;
+    return StoreRoute(a, row, lane < a.top_k ? static_cast<int32_t>(table[lane]) : 0);
+  }
+  float score[kHeld];
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+    const int32_t e = lane + i * kWarpSize;
+    score[i] = e < a.experts ? __ldcg(a.logits + row * a.experts + e) : 0.0F;
+  }
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+    const float s = SqrtSoftplus(score[i]) + bias[i];
+    score[i] = lane + i * kWarpSize >= a.experts ? -INFINITY : (isnan(s) ? -FLT_MAX : s);
+  }
+  int32_t expert = 0;
+  for (int32_t k = 0; k < a.top_k; ++k) {
+    Candidate best{-INFINITY, a.experts};
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) best = Better(best, {score[i], lane + i * kWarpSize});
+    best = WarpBest(best);
+    if (lane == k) expert = best.expert;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      if (best.expert == lane + i * kWarpSize) score[i] = -INFINITY;
+    }
+  }
+  StoreRoute(a, row, expert);
+}
+
+// The same for any number of experts and choices. Dynamic shared memory: [warps, experts] biased scores, struck out as they are
+// chosen.
+__global__ void __launch_bounds__(kThreads) RouteAnyKernel(MoeRouteArgs a) {
   extern __shared__ float shared[];
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
@@ -76,22 +135,37 @@ __global__ void __launch_bounds__(kThreads) RouteKernel(MoeRouteArgs a) {
 }
 
 // One warp per expert, which walks all pairs twice: the first walk counts, the second places in row order. Experts do not wait
-// for each other.
+// for each other. The pairs of a decode step stay in registers between the walks.
 __global__ void __launch_bounds__(kThreads) GroupKernel(MoeGroupArgs a) {
+  constexpr int kHeld = 12;  // of a lane
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int32_t expert = static_cast<int32_t>(blockIdx.x * kWarps + threadIdx.x / kWarpSize);
+  AllowNextKernel();
+  WaitForEarlierKernels();
   if (expert >= a.experts) return;
-  const int32_t pairs = Min(*a.live, a.rows) * a.top_k;
+  const int32_t planned = a.rows * a.top_k;
+  const int32_t pairs = Min(__ldcg(a.live), a.rows) * a.top_k;
+  int32_t held[kHeld];
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+    const int32_t p = lane + i * kWarpSize;
+    held[i] = p < planned ? __ldcg(a.expert + p) : 0;
+  }
   int32_t below = 0;
-  for (int32_t p = lane; p < pairs; p += kWarpSize) below += a.expert[p] < expert ? 1 : 0;
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+    if (lane + i * kWarpSize >= pairs) held[i] = a.experts;
+    below += held[i] < expert ? 1 : 0;
+  }
+  for (int32_t p = lane + kHeld * kWarpSize; p < pairs; p += kWarpSize) {
+    below += __ldcg(a.expert + p) < expert ? 1 : 0;
+  }
   int32_t place = WarpReduce(below, AddOp{});
   if (lane == 0) {
     a.groups.offset[expert] = place;
     if (expert == 0) a.groups.offset[a.experts] = pairs;
   }
-  for (int32_t first = 0; first < pairs; first += kWarpSize) {
-    const int32_t p = first + lane;
-    const bool mine = p < pairs && a.expert[p] == expert;
+  const auto put = [&](int32_t p, bool mine) {
     const unsigned members = __ballot_sync(0xffffffffU, mine);
     if (mine) {
       const int32_t at = place + __popc(members & ((1U << lane) - 1U));
@@ -100,6 +174,12 @@ __global__ void __launch_bounds__(kThreads) GroupKernel(MoeGroupArgs a) {
       a.groups.pair_of[p] = at;
     }
     place += __popc(members);
+  };
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) put(lane + i * kWarpSize, held[i] == expert);
+  for (int32_t first = kHeld * kWarpSize; first < pairs; first += kWarpSize) {
+    const int32_t p = first + lane;
+    put(p, p < pairs && __ldcg(a.expert + p) == expert);
   }
 }
 
@@ -153,22 +233,41 @@ __global__ void __launch_bounds__(kLinearThreads) GroupedAnyShapeKernel(GroupedL
 __global__ void __launch_bounds__(kThreads) SwigluKernel(SwigluArgs a) {
   const int64_t row = blockIdx.y;
   const int32_t c = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
-  if (row >= Min(*a.live * a.live_factor, a.rows) || c >= a.cols) return;
-  const float weight = a.weight == nullptr ? 1.0F : a.weight[a.pair_choice[row]];
-  const float g = Min(LoadElement(a.gate, row, c), a.limit);
-  const float u = Max(-a.limit, Min(LoadElement(a.up, row, c), a.limit));
+  AllowNextKernel();
+  WaitForEarlierKernels();
+  if (row >= Min(__ldcg(a.live) * a.live_factor, a.rows) || c >= a.cols) return;
+  const float weight = a.weight == nullptr ? 1.0F : __ldcg(a.weight + __ldcg(a.pair_choice + row));
+  const float g = Min(LoadFreshElement(a.gate, row, c), a.limit);
+  const float u = Max(-a.limit, Min(LoadFreshElement(a.up, row, c), a.limit));
   StoreElement(a.out, row, c, g / (1.0F + expf(-g)) * u * weight);
 }
 
 __global__ void __launch_bounds__(kThreads) CombineKernel(MoeCombineArgs a) {
+  constexpr int kHeld = 8;  // pairs whose values are asked for together
   const int64_t row = blockIdx.y;
   const int32_t c = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
-  if (row >= Min(*a.live, a.rows) || c >= a.hidden) return;
+  AllowNextKernel();
+  WaitForEarlierKernels();
+  if (row >= Min(__ldcg(a.live), a.rows) || c >= a.hidden) return;
+  const float shared = LoadFreshElement(a.shared, row, c);
   float sum = 0.0F;
-  for (int32_t k = 0; k < a.top_k; ++k) {
-    sum += LoadElement(a.pairs, a.pair_of[row * a.top_k + k], c);
+  for (int32_t first = 0; first < a.top_k; first += kHeld) {
+    int32_t pair[kHeld];
+    float value[kHeld];
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      pair[i] = first + i < a.top_k ? __ldcg(a.pair_of + row * a.top_k + first + i) : -1;
+    }
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      value[i] = pair[i] >= 0 ? LoadFreshElement(a.pairs, pair[i], c) : 0.0F;
+    }
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      if (pair[i] >= 0) sum += value[i];
+    }
   }
-  StoreElement(a.out, row, c, sum + LoadElement(a.shared, row, c));
+  StoreElement(a.out, row, c, sum + shared);
 }
 
 unsigned Blocks(int64_t count, int64_t per_block) {
@@ -207,13 +306,21 @@ void LaunchStream(Stream& stream, const GroupedLinearArgs& a) {
 }  // namespace
 
 void MoeRouteCuda(Stream& stream, const MoeRouteArgs& a) {
+  constexpr int32_t kFewExperts = 8 * kWarpSize;
+  const cudaStream_t handle = CudaStreamOf(stream);
+  if (a.experts <= kFewExperts && a.top_k <= kWarpSize) {
+    LaunchEarly(RouteKernel<kFewExperts / kWarpSize>,
+                {dim3(Blocks(a.rows, kRouteWarps)), kRouteThreads, 0, 1}, handle, a);
+    return;
+  }
   const size_t shared =
       static_cast<size_t>(kWarps) * static_cast<size_t>(a.experts) * sizeof(float);
-  RouteKernel<<<Blocks(a.rows, kWarps), kThreads, shared, CudaStreamOf(stream)>>>(a);
+  RouteAnyKernel<<<Blocks(a.rows, kWarps), kThreads, shared, handle>>>(a);
 }
 
 void MoeGroupCuda(Stream& stream, const MoeGroupArgs& a) {
-  GroupKernel<<<Blocks(a.experts, kWarps), kThreads, 0, CudaStreamOf(stream)>>>(a);
+  LaunchEarly(GroupKernel, {dim3(Blocks(a.experts, kWarps)), kThreads, 0, 1}, CudaStreamOf(stream),
+              a);
 }
 
 void GroupedLinearCuda(Stream& stream, const GroupedLinearArgs& a) {
@@ -240,12 +347,12 @@ void GroupedLinearCuda(Stream& stream, const GroupedLinearArgs& a) {
 
 void SwigluCuda(Stream& stream, const SwigluArgs& a) {
   const dim3 grid(Blocks(a.cols, kThreads), static_cast<unsigned>(a.rows));
-  SwigluKernel<<<grid, kThreads, 0, CudaStreamOf(stream)>>>(a);
+  LaunchEarly(SwigluKernel, {grid, kThreads, 0, 1}, CudaStreamOf(stream), a);
 }
 
 void MoeCombineCuda(Stream& stream, const MoeCombineArgs& a) {
   const dim3 grid(Blocks(a.hidden, kThreads), static_cast<unsigned>(a.rows));
-  CombineKernel<<<grid, kThreads, 0, CudaStreamOf(stream)>>>(a);
+  LaunchEarly(CombineKernel, {grid, kThreads, 0, 1}, CudaStreamOf(stream), a);
 }
 
 }  // namespace firesteel
