@@ -1,5 +1,5 @@
 // What the indexer's kernels share: which rows choose, where an entry of a row's slot is stored, and how scores are ordered.
-// They may start early, so that what other kernels wrote is read past the L1 cache.
+// Some start early, so that what other kernels wrote is read past the L1 cache here.
 #pragma once
 
 #include <cmath>

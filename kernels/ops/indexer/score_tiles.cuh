@@ -11,7 +11,6 @@
 
 #include "kernels/core/float_codec.h"
 #include "kernels/core/math.h"
-#include "kernels/cuda/early_launch.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/row_quad.cuh"
 #include "kernels/ops/indexer/entry_row.cuh"
@@ -67,7 +66,7 @@ struct KeyTile {
     const auto existing = static_cast<uint32_t>(Min(entry, last));
     const auto entries = static_cast<uint32_t>(a.entries_per_block);
     *place = existing % entries;
-    return a.keys.data + __ldcg(table + existing / entries) * a.keys.page_bytes;
+    return a.keys.data + table[existing / entries] * a.keys.page_bytes;
   }
   __device__ void Load(const IndexerArgs& a, const int32_t* table, int32_t first, int32_t last) {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
@@ -76,8 +75,8 @@ struct KeyTile {
       uint32_t place;
       const std::byte* page = Page(a, table, first + lane / 4 + 8 * i, last, &place);
       const auto* codes = reinterpret_cast<const uint4*>(page + place * kWidth) + lane % 4 * 2;
-      raw[i][0] = __ldcg(codes);
-      raw[i][1] = __ldcg(codes + 1);
+      raw[i][0] = __ldg(codes);
+      raw[i][1] = __ldg(codes + 1);
     }
   }
   // Starts to bring the keys near: a line each.
@@ -94,7 +93,7 @@ struct KeyTile {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
     uint32_t place;
     const std::byte* page = Page(a, table, first + lane / 4 + lane % 4 * 8, last, &place);
-    return __ldcg(reinterpret_cast<const float*>(page + a.entries_per_block * kWidth) + place);
+    return __ldg(reinterpret_cast<const float*>(page + a.entries_per_block * kWidth) + place);
   }
   // Whether that key has a NaN code.
   __device__ bool HasNan() const {
@@ -166,8 +165,8 @@ __device__ void StageRow(const IndexerArgs& a, int64_t row, uint4* q) {
     for (int32_t i = 0; i < kMine; ++i) {
       const auto* at =
           reinterpret_cast<const float4*>(source + column(Min(thread + i * kThreads, pieces - 1)));
-      x[i][0] = __ldcg(at);
-      x[i][1] = __ldcg(at + 1);
+      x[i][0] = at[0];
+      x[i][1] = at[1];
     }
 #pragma unroll
     for (int32_t i = 0; i < kMine; ++i) {
@@ -197,7 +196,7 @@ __device__ void StageQueries(const IndexerArgs& a, int64_t first_row, int32_t ro
   const float scale = 1.0F / sqrtf(static_cast<float>(kWidth) * static_cast<float>(a.heads));
   for (int32_t r = 0; r < rows; ++r) {
     if (visible[r] == 0 || thread >= a.heads) continue;
-    weight[r * a.heads + thread] = __ldcg(a.weight + (first_row + r) * a.heads + thread) * scale;
+    weight[r * a.heads + thread] = a.weight[(first_row + r) * a.heads + thread] * scale;
   }
   if constexpr (kStorage == DType::kBf16) asm volatile("cp.async.wait_all;" ::: "memory");
   __syncthreads();
@@ -265,14 +264,12 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int32_t in_turn = static_cast<int32_t>(blockIdx.y) * group_rows;
   const int32_t rows = Min(group_rows, turn_rows - in_turn);
   const int64_t group = int64_t{first_row} + in_turn;
-  AllowNextKernel();
-  WaitForEarlierKernels();
   int32_t seen = 0;
   if (thread < rows) {
     const bool chooses = Chooses(a, group + thread);
-    seen = chooses ? __ldcg(a.visible + group + thread) : 0;
+    seen = chooses ? a.visible[group + thread] : 0;
     visible[thread] = seen;
-    slot[thread] = chooses ? __ldcg(a.meta.slot + group + thread) : -1;
+    slot[thread] = chooses ? a.meta.slot[group + thread] : -1;
   }
   const int32_t begin = static_cast<int32_t>(blockIdx.x) * kBlockKeys;
   if (__syncthreads_or(seen > begin ? 1 : 0) == 0) return;
@@ -321,6 +318,8 @@ inline bool Take(const IndexerArgs& a) {
 template <DType kStorage>
 void Launch(const IndexerArgs& a, int32_t first_row, int32_t rows, cudaStream_t stream) {
   constexpr int32_t kRows = kGroupRows<kStorage>;
+  cudaFuncSetAttribute(ScoreTiles<kStorage>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                       SharedBytes<kStorage>(kRows, kMaxHeads));
   // Few rows are spread over more blocks; of many, those of a slot share their keys. A block stages its queries once, so many
   // groups take fewer and longer blocks.
   constexpr int32_t kBlocks = 528;
@@ -330,8 +329,7 @@ void Launch(const IndexerArgs& a, int32_t first_row, int32_t rows, cudaStream_t 
   const dim3 grid(static_cast<unsigned>(Min(tiles, CeilDiv(kBlocks, groups))),
                   static_cast<unsigned>(groups));
   const auto shared = static_cast<size_t>(SharedBytes<kStorage>(group_rows, a.heads));
-  LaunchEarly(ScoreTiles<kStorage>, {grid, kThreads, shared, 1}, stream, a, first_row, rows,
-              group_rows);
+  ScoreTiles<kStorage><<<grid, kThreads, shared, stream>>>(a, first_row, rows, group_rows);
 }
 
 }  // namespace firesteel::score_tiles
