@@ -32,6 +32,7 @@ std::vector<DenseMatrix> MatricesOf(const KernelBenchShapes& s) {
           {"wo_b", kFp8, s.hidden, s.o_groups * s.o_rank, 1, false},
           {"shared_gate", kFp8, s.inner, s.hidden, 1, false},
           {"shared_down", kFp8, s.hidden, s.inner, 1, false},
+          {"draft_features", kFp8, s.hidden, 3 * s.hidden, 1, false},
           {"router", DType::kBf16, s.experts, s.hidden, 1, true},
           {"lm_head", DType::kBf16, s.head_rows, s.hidden, 1, true}};
 }

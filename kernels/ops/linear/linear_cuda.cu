@@ -47,29 +47,41 @@ int32_t LeastSplitShared(int32_t blocks, int32_t cluster) {
   return blocks <= kMultiprocessors && cluster <= 2 ? kOverHalf : 0;
 }
 
-template <DType kStorage, int kGroups, bool kOnePart>
+// How many blocks share the rows of a tile. In large clusters each block of rows waits for the slowest of many, which another one
+// on the same multiprocessor hides; in small ones reading the weights again costs more.
+int32_t RowSharers(int32_t row_blocks, int32_t blocks, int32_t cluster) {
+  constexpr int32_t kMostBlocks = 4 * 132;
+  return cluster < 4 ? 1 : Max(1, Min(row_blocks, kMostBlocks / blocks));
+}
+
+template <DType kStorage, int kGroups, SplitShare kShare>
 void LaunchSplit(Stream& stream, const LinearArgs& a, const SplitPlan& plan) {
   const int32_t block_rows = SplitBlockRows(a.rows);
   const int32_t parts = KSplit::For(a.weight.in).parts;
   const int32_t cluster = parts / plan.parts;
   const int32_t blocks = plan.blocks(a.weight);
+  const int32_t row_blocks =
+      kShare == SplitShare::kPart ? RowSharers(CeilDiv(a.rows, block_rows), blocks, cluster) : 1;
   const int32_t shared = Max(SplitLayout::For(block_rows, kGroups, parts, cluster).bytes,
-                             LeastSplitShared(blocks, cluster));
-  LaunchEarly(LinearSplitKernel<kStorage, kGroups, kOnePart>,
-              {dim3(static_cast<unsigned>(blocks)), kGroups * kRunsOfPart * 32,
-               static_cast<size_t>(shared), static_cast<unsigned>(cluster)},
-              CudaStreamOf(stream), a, block_rows, plan.parts);
+                             LeastSplitShared(blocks * row_blocks, cluster));
+  LaunchEarly(
+      LinearSplitKernel<kStorage, kGroups, kShare>,
+      {dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(row_blocks)),
+       kGroups * kRunsOfPart * 32, static_cast<size_t>(shared), static_cast<unsigned>(cluster)},
+      CudaStreamOf(stream), a, block_rows, plan.parts);
 }
 
 template <DType kStorage>
 void LaunchSplit(Stream& stream, const LinearArgs& a) {
   const SplitPlan plan = SplitPlan::For(a);
   if (plan.groups == kSplitFewGroups) {
-    LaunchSplit<kStorage, kSplitFewGroups, true>(stream, a, plan);
+    LaunchSplit<kStorage, kSplitFewGroups, SplitShare::kPart>(stream, a, plan);
+  } else if (SplitSteps(a.weight.in) > 1) {
+    LaunchSplit<kStorage, kSplitManyGroups, SplitShare::kPartsOfSteps>(stream, a, plan);
   } else if (plan.parts == 1) {
-    LaunchSplit<kStorage, kSplitManyGroups, true>(stream, a, plan);
+    LaunchSplit<kStorage, kSplitManyGroups, SplitShare::kPart>(stream, a, plan);
   } else {
-    LaunchSplit<kStorage, kSplitManyGroups, false>(stream, a, plan);
+    LaunchSplit<kStorage, kSplitManyGroups, SplitShare::kParts>(stream, a, plan);
   }
 }
 

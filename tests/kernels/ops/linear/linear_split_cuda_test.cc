@@ -21,13 +21,14 @@ struct SplitShape {
   int32_t groups;
 };
 
-// Blocks of 32, 64 and 128 outputs, one to eight parts of the columns, and outputs that keep whole rows for few rows of x.
+// Blocks of 32, 64 and 128 outputs, one to eight parts of the columns, runs of one and of several steps, and outputs that keep whole rows for few rows of x.
 const std::vector<SplitShape>& SplitShapes() {
   static const std::vector<SplitShape> kShapes = {
       {{DType::kF8E4M3, 64, 512, 128}, 1},    {{DType::kBf16, 32, 1024, 0}, 1},
       {{DType::kF8E4M3, 192, 2048, 128}, 3},  {{DType::kBf16, 96, 4096, 0}, 1},
       {{DType::kF8E4M3, 1024, 4096, 128}, 1}, {{DType::kF8E4M3, 2048, 4096, 128}, 2},
-      {{DType::kBf16, 16448, 512, 0}, 1},
+      {{DType::kBf16, 16448, 512, 0}, 1},     {{DType::kF8E4M3, 128, 12288, 128}, 1},
+      {{DType::kBf16, 64, 8192, 0}, 1},
   };
   return kShapes;
 }
