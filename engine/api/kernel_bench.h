@@ -109,7 +109,7 @@ KernelBenchOptions DefaultKernelBenchOptions(DeviceKind device);
 struct KernelBenchMachine {
   std::string device;
   double copy_gbps = 0.0;  // large copy on the device, bytes read + bytes written per second
-  double gflops = 0.0;     // 0: not measured on this device
+  double gflops = 0.0;     // as in step_bench.h; 0: not measured on this device
 };
 
 struct KernelBenchRow {

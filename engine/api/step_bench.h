@@ -38,8 +38,8 @@ struct StepBenchOptions {
 struct StepBenchMachine {
   std::string device;
   double copy_gbps = 0.0;  // large copy, bytes read + bytes written per second
-  double gflops =
-      0.0;  // fp32 multiply-adds of the CPU column's inner kernel; 0: not measured on this device
+  // Multiply-adds, counted twice: fp32 ones of the CPU column's inner kernel, bf16 ones of a GPU's matrix units. 0: not measured.
+  double gflops = 0.0;
   int32_t threads = 0;
   std::string cache_dtype;
   std::string activations;

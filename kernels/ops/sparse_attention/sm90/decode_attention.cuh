@@ -323,30 +323,14 @@ __device__ __forceinline__ void ConsumeTiles(const SparseAttentionArgs& a, const
 template <int N, KvFormat kFormat>
 __global__ void __cluster_dims__(kClusterBlocks, 1, 1) __launch_bounds__(kDecodeThreads, 1)
     DecodeAttention(const __grid_constant__ SparseAttentionArgs a) {
-  using Shared = DecodeShared<N>;
   extern __shared__ __align__(1024) uint8_t memory[];
-  Shared* shared = reinterpret_cast<Shared*>(memory + Shared::kFloats);
-  const uint32_t base = SharedAddress(memory);
-  const TileStages<Shared::kStages> stages{base, SharedAddress(shared->full),
-                                           SharedAddress(shared->empty)};
-  if (threadIdx.x == 0) {
-    stages.InitBarriers(kConsumerThreads / 32);
-    shared->totals.InitBarriers();
-  }
-  ArriveCluster();
-  WaitForEarlierKernels();
-  const int64_t row = blockIdx.y;
-  const RowLists lists(a, row);
-  if (row >= __ldcg(a.live)) return;
-  const int rank = static_cast<int>(ClusterRank());
-  // Uniform across a warp: lets the compiler keep descriptors in uniform registers.
-  const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x / 32), 0);
-  if (warp >= kConsumerThreads / 32) {
-    ProduceTiles<kFormat, Shared::kStages, kProducerRegisters>(a, lists, rank, stages);
-    return;
-  }
-  ConsumeTiles<N, kFormat>(a, lists, TileConsumer<N>(Consumer(base, rank, warp), shared), stages,
-                           row, static_cast<int>(blockIdx.x) / kClusterBlocks * N, memory);
+  RunDecodeBlock<kFormat, DecodeShared<N>, kProducerRegisters>(
+      a, memory,
+      [&](const RowLists& lists, const auto& stages, const Consumer& c, DecodeShared<N>* shared,
+          int64_t row) {
+        ConsumeTiles<N, kFormat>(a, lists, TileConsumer<N>(c, shared), stages, row,
+                                 static_cast<int>(blockIdx.x) / kClusterBlocks * N, memory);
+      });
 }
 
 }  // namespace firesteel::sm90

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/cuda/early_launch.cuh"
 #include "kernels/cuda/sm90/cluster.cuh"
 #include "kernels/cuda/sm90/shared_access.cuh"
 #include "kernels/ops/sparse_attention/sm90/decode_gather.cuh"
@@ -157,6 +158,34 @@ __device__ __forceinline__ void StoreMergedRows(const Consumer& c, const uint8_t
     *reinterpret_cast<uint4*>(out + n * kDecodeHeadDim + first_slab * kSlabCols + piece * 8) =
         IsSwappedSlab<kFormat>(first_slab + piece / 8) ? SwapMiddles(v) : v;
   }
+}
+
+// What every block of these kernels does: its barriers, its place, its producers' part; `consume(lists, stages, consumer,
+// shared, row)` is the consumers'. Grid: (2 * heads / heads of a block, rows). `Shared` lies behind its kFloats in `memory`.
+template <KvFormat kFormat, typename Shared, int kProducerRegisters, typename Consume>
+__device__ __forceinline__ void RunDecodeBlock(const SparseAttentionArgs& a, uint8_t* memory,
+                                               const Consume& consume) {
+  Shared* shared = reinterpret_cast<Shared*>(memory + Shared::kFloats);
+  const uint32_t base = SharedAddress(memory);
+  const TileStages<Shared::kStages> stages{base, SharedAddress(shared->full),
+                                           SharedAddress(shared->empty)};
+  if (threadIdx.x == 0) {
+    stages.InitBarriers(kConsumerThreads / 32);
+    shared->totals.InitBarriers();
+  }
+  ArriveCluster();
+  WaitForEarlierKernels();
+  const int64_t row = blockIdx.y;
+  const RowLists lists(a, row);
+  if (row >= __ldcg(a.live)) return;
+  const int rank = static_cast<int>(ClusterRank());
+  // Uniform across a warp: lets the compiler keep descriptors in uniform registers.
+  const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x / 32), 0);
+  if (warp >= kConsumerThreads / 32) {
+    ProduceTiles<kFormat, Shared::kStages, kProducerRegisters>(a, lists, rank, stages);
+    return;
+  }
+  consume(lists, stages, Consumer(base, rank, warp), shared, row);
 }
 
 }  // namespace firesteel::sm90

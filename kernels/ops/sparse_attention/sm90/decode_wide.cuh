@@ -18,8 +18,7 @@
 namespace firesteel::sm90 {
 
 inline constexpr int kWideHeads = 64;
-inline constexpr int kWideOutputs = 64;                  // of a thread: 64 x 128 by a warpgroup
-inline constexpr int kWideDim = kHalfSlabs * kSlabCols;  // columns of a warpgroup
+inline constexpr int kWideOutputs = 64;  // of a thread: 64 x 128 by a warpgroup
 inline constexpr int kWideWeightsBarrier =
     kGroupBarrier + 2;  // and the next: weights of either parity are there
 // Of a thread of the producers, of warpgroup 0 and of warpgroup 1: 512 for one of each and a producer more.
@@ -343,33 +342,18 @@ template <KvFormat kFormat>
 __global__ void __cluster_dims__(kClusterBlocks, 1, 1) __launch_bounds__(kDecodeThreads, 1)
     WideDecodeAttention(const __grid_constant__ SparseAttentionArgs a) {
   extern __shared__ __align__(1024) uint8_t memory[];
-  WideShared* shared = reinterpret_cast<WideShared*>(memory + WideShared::kFloats);
-  const uint32_t base = SharedAddress(memory);
-  const TileStages<WideShared::kStages> stages{base, SharedAddress(shared->full),
-                                               SharedAddress(shared->empty)};
-  if (threadIdx.x == 0) {
-    stages.InitBarriers(kConsumerThreads / 32);
-    shared->totals.InitBarriers();
-  }
-  ArriveCluster();
-  WaitForEarlierKernels();
-  const int64_t row = blockIdx.y;
-  const RowLists lists(a, row);
-  if (row >= __ldcg(a.live)) return;
-  const int rank = static_cast<int>(ClusterRank());
-  // Uniform across a warp: lets the compiler keep descriptors in uniform registers.
-  const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x / 32), 0);
-  if (warp >= kConsumerThreads / 32) {
-    ProduceTiles<kFormat, WideShared::kStages, kWideProducerRegisters>(a, lists, rank, stages);
-    return;
-  }
-  const WideConsumer c(Consumer(base, rank, warp), shared);
-  const int first_head = static_cast<int>(blockIdx.x) / kClusterBlocks * kWideHeads;
-  if (c.group == 0) {
-    ConsumeWide<kFormat, 0>(a, lists, c, stages, row, first_head, memory);
-  } else {
-    ConsumeWide<kFormat, 1>(a, lists, c, stages, row, first_head, memory);
-  }
+  RunDecodeBlock<kFormat, WideShared, kWideProducerRegisters>(
+      a, memory,
+      [&](const RowLists& lists, const auto& stages, const Consumer& place, WideShared* shared,
+          int64_t row) {
+        const WideConsumer c(place, shared);
+        const int first_head = static_cast<int>(blockIdx.x) / kClusterBlocks * kWideHeads;
+        if (c.group == 0) {
+          ConsumeWide<kFormat, 0>(a, lists, c, stages, row, first_head, memory);
+        } else {
+          ConsumeWide<kFormat, 1>(a, lists, c, stages, row, first_head, memory);
+        }
+      });
 }
 
 }  // namespace firesteel::sm90
