@@ -62,7 +62,7 @@ bool DecodeAttentionServes(const SparseAttentionArgs& args) {
 int32_t SelectDecodeHeads(int32_t rows, int32_t heads, int32_t sm_count) {
   // Time of a tile for 8, 16, 32 and 64 heads, relative to each other: the fewer the heads, the more of it is decoding keys.
   constexpr int32_t kHeads[] = {8, 16, 32, 64};
-  constexpr int32_t kCost[] = {13, 14, 17, 14};
+  constexpr int32_t kCost[] = {13, 14, 17, 20};
   int32_t best = kHeads[0];
   int64_t best_cost = INT64_MAX;
   for (int i = 0; i < 4; ++i) {

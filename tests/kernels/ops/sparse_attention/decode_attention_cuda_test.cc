@@ -106,6 +106,9 @@ TEST_CASE("a replayed graph sees new queries, keys and lengths at the old addres
 TEST_CASE("few rows get few heads a cluster and many rows get many", "[ops][sparse_attention]") {
   constexpr int32_t kMultiprocessors = 132;
   CHECK(sm90::SelectDecodeHeads(1, 64, kMultiprocessors) == 8);
+  // One wave of either: the fewer heads, the sooner it ends; two waves of them take longer than one of all.
+  CHECK(sm90::SelectDecodeHeads(32, 64, kMultiprocessors) == 32);
+  CHECK(sm90::SelectDecodeHeads(48, 64, kMultiprocessors) == 64);
   CHECK(sm90::SelectDecodeHeads(768, 64, kMultiprocessors) == 64);
   CHECK(sm90::SelectDecodeHeads(768, 16, kMultiprocessors) == 16);
   CHECK(sm90::SelectDecodeHeads(768, 24, kMultiprocessors) == 8);
